@@ -262,7 +262,7 @@ def test_a_killed_worker_ends_the_run_and_ctrl_c_the_resumed_one_which_goes_on_e
     first, greedy = experiment.rollouts(1), read_dump(validated)
     assert {each.row_id: each.truth for each in greedy.responses} == {row["id"]: row["answer"] for row in rows}
     assert [len({each.row_id for each in group}) for group in first.groups.values()] == [1] * len(first.groups)
-    assert all(each.line["accuracy"] in (0.0, 1.0) for each in first.responses), "of the reward, beside the score"
+    assert all(each.accuracy in (0.0, 1.0) for each in first.responses), "of the reward, beside the score"
 
     attempt = experiment.start("trainer.val_freq=-1", interrupt_at="step 3/", MAX_STEPS="500")
     assert (attempt.code, attempt.left) == (130, []), attempt.text
