@@ -146,29 +146,9 @@ class Appearance:
         return {"light_position": facts.pop("light"), "digit_size": facts.pop("size"), **facts}
 
 
-def random_appearance(
-    rng: random.Random,
-    languages: Sequence[str],
-    screens: Sequence[tuple[int, int]],
-    *,
-    themes: Sequence[str] = CHOICES["theme"],
-    plain: bool = False,
-) -> Appearance:
-    """An appearance at random, every option independently of the others; a plain one keeps the page's defaults."""
-    choices = CHOICES | {"theme": tuple(themes)}
-    chosen = {name: rng.choice(allowed) for name, allowed in choices.items() if name != "lang" and not plain}
-    width, height = rng.choice(list(screens))
-    return Appearance(lang=rng.choice(list(languages)), width=width, height=height, **chosen)
-
-
 def query(deals: Sequence[Deal], appearance: Appearance) -> str:
     """The address's query that shows these rounds in this appearance."""
     return f"deal={','.join(deal.code for deal in deals)}&{appearance.query()}"
-
-
-def tokens(width: int, height: int) -> int:
-    """Tokens of a screenshot whose sides are multiples of 28 and which lies within min_pixels and max_pixels."""
-    return -(-width // PATCH) * -(-height // PATCH)
 
 
 @dataclass(frozen=True)
@@ -205,12 +185,14 @@ class Settings:
             raise RecipeError(f"languages={self.languages}", where="languages", fix="choose from en, zh")
 
     def appearance(self, split: str, rng: random.Random) -> Appearance:
-        """The appearance of one episode of a split."""
-        themes = CHOICES["theme"]
+        """The appearance of one episode of a split, every option drawn independently of the others."""
+        choices = {name: allowed for name, allowed in CHOICES.items() if name != "lang" and self.looks != "plain"}
         if self.looks == "held-out":
-            themes = tuple(theme for theme in themes if (theme in HELD_OUT_THEMES) == (split == "test"))
-        screens = self.test_screens if split == "test" and self.test_screens else self.screens
-        return random_appearance(rng, self.languages, screens, themes=themes, plain=self.looks == "plain")
+            themes = CHOICES["theme"]
+            choices["theme"] = tuple(each for each in themes if (each in HELD_OUT_THEMES) == (split == "test"))
+        chosen = {name: rng.choice(allowed) for name, allowed in choices.items()}
+        width, height = rng.choice(self.test_screens if split == "test" and self.test_screens else self.screens)
+        return Appearance(lang=rng.choice(self.languages), width=width, height=height, **chosen)
 
     def facts(self) -> dict[str, Any]:
         """For the manifest."""
