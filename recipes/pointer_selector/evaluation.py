@@ -86,7 +86,7 @@ def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots:
     policy.eval()
     for start in range(0, len(queries), BATCH_SIZE):
         inputs = [x.to(policy.device) for x in data.inputs(queries[start : start + BATCH_SIZE])]
-        picks.append(greedy(policy, policy.encode(*inputs), shots)[0].cpu())
+        picks.append(greedy(policy, policy.encode(*inputs), shots).cpu())
     return torch.cat(picks)
 
 
@@ -110,7 +110,7 @@ def sampled_kl(
     policy.eval()
     query, pool, mask = (x.to(policy.device) for x in data.inputs(queries))
     inputs = query, pool, mask
-    picks, _ = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
+    picks = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
     return float(exact_kl(policy, reference, inputs, picks).mean())
 
 

@@ -198,16 +198,13 @@ class PointerPolicy(nn.Module):
         return self.step_log_probs(batch.inputs, batch.pointers, batch.steps, batch.first)
 
 
-def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> tuple[Tensor, Tensor]:
-    """Return the most likely slot at each step: picks [B, S] and their log-probabilities [B, S]."""
-    picks, log_probs = _decode(policy, encoded, shots, 1, lambda log_probs, _: log_probs.argmax(-1))
-    return picks[:, 0], log_probs[:, 0]
+def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> Tensor:
+    """Return the most likely slot at each step: picks [B, S]."""
+    return _decode(policy, encoded, shots, 1, lambda log_probs, _: log_probs.argmax(-1))[:, 0]
 
 
-def sample(
-    policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Return `draws` sequences a query: picks [B, N, S] and their log-probabilities [B, N, S].
+def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator) -> Tensor:
+    """Return `draws` sequences a query: picks [B, N, S].
 
     One uniform number a pick is turned into a slot through the cumulative distribution, so that neither the padding of
     a pool nor the other queries of a batch change what is drawn from the same stream of numbers.
@@ -250,19 +247,16 @@ def exact_kl(
 
 def _decode(
     policy: PointerPolicy, encoded: Encoded, shots: int, rows: int, choose: Callable[[Tensor, int], Tensor]
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     state = encoded.state[:, None].expand(-1, rows, -1)
     free = encoded.mask[:, None].expand(-1, rows, -1)
-    picks, chosen = [], []
+    picks: list[Tensor] = []
     for step in range(shots):
-        log_probs = policy.log_probs(encoded, state, free)
-        pick = choose(log_probs, step)
-        picks.append(pick)
-        chosen.append(log_probs.gather(-1, pick[..., None]).squeeze(-1))
-        free = free.scatter(-1, pick[..., None], False)
+        picks.append(choose(policy.log_probs(encoded, state, free), step))
+        free = free.scatter(-1, picks[-1][..., None], False)
         if step + 1 < shots:
-            state = policy.update(encoded, state, pick)
-    return torch.stack(picks, -1), torch.stack(chosen, -1)
+            state = policy.update(encoded, state, picks[-1])
+    return torch.stack(picks, -1)
 
 
 def choose_device(asked: str) -> torch.device:

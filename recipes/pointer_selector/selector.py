@@ -120,7 +120,7 @@ class PointerSelector:
         device = self.policy.device
         with torch.inference_mode():
             encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
-            picks: list[list[int]] = greedy(self.policy, encoded, shots)[0].tolist()
+            picks: list[list[int]] = greedy(self.policy, encoded, shots).tolist()
         return picks[0] if single else picks
 
     def _check(self, queries: Tensor, pools: Sequence[Tensor], shots: int) -> None:
