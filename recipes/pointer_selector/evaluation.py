@@ -1,4 +1,4 @@
-"""Accuracy of a policy and its rivals: measuring, validation, baselines, paired tests."""
+"""Accuracy of a policy and of baselines: measuring, validation, paired tests."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ Results = dict[str, dict[int, Result]]
 """By method and number of shots."""
 
 
+@torch.no_grad()
 def measure(
     policy: PointerPolicy,
     data: PointerData,
@@ -57,37 +58,19 @@ def measure(
 
     With a frozen model, the policy picks out of the whole pool and the model answers. Without one, only logged
     candidates have a known outcome: the policy ranks those of each group, and the first one counts; numbers of shots
-    that nothing was logged for are left out.
+    that nothing was logged for are left out. Leaves the policy in eval mode.
     """
     queries = np.arange(len(data)) if queries is None else queries
     if model is None:
         by_shots = {s: _best_logged(policy, data, s, queries) for s in shots}
         return {s: result for s, result in by_shots.items() if result is not None}
-    picks = decode(policy, data, queries, max(shots))
-    return {s: _ask(model, data, queries, picks[:, :s]) for s in shots}
-
-
-@torch.no_grad()
-def decode(policy: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int) -> Tensor:
-    """Return greedy picks [Q, S]; the first s of them are the greedy picks at s shots. Leaves the policy in eval mode.
-
-    Raises:
-        RecipeError: a pool is smaller than the number of picks; names the query.
-    """
-    sizes = data.pool_sizes(queries)
-    if len(sizes) and sizes.min() < shots:
-        query = data.query_ids[queries[int(sizes.argmin())]]
-        raise RecipeError(
-            f"the pool of query {query!r} has {sizes.min()} examples, fewer than {shots} shots",
-            where="validation.shots",
-            fix="ask for fewer shots, or give larger pools",
-        )
-    picks = []
+    parts = []
     policy.eval()
     for start in range(0, len(queries), BATCH_SIZE):
         inputs = [x.to(policy.device) for x in data.inputs(queries[start : start + BATCH_SIZE])]
-        picks.append(greedy(policy, policy.encode(*inputs), shots).cpu())
-    return torch.cat(picks)
+        parts.append(greedy(policy, policy.encode(*inputs), max(shots)).cpu())
+    picks = torch.cat(parts)  # the first s of them are the greedy picks at s shots
+    return {s: _ask(model, data, queries, picks[:, :s]) for s in shots}
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""From logged outcomes to a gradient: rewards, advantages within a group, and the two losses.
+"""Rewards, advantages within a group, and the losses of RCE and GRPO.
 
 Shapes: M candidates in the data; B groups (one query at one number of picks), N candidates a group and S picks, both
 padded.

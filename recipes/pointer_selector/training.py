@@ -1,4 +1,4 @@
-"""The loop: RCE warm-up, then GRPO, with validation after every epoch, early stop and the best checkpoint.
+"""The training loop: RCE warm-up, then GRPO, with validation after every epoch, early stop and the best checkpoint.
 
 An interrupted run goes on after its last finished phase, to the same weights: nothing random crosses a phase.
 """
