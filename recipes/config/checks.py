@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from recipes.config import kl, loss, rewards
+from recipes.config import objective, rewards
 from recipes.config.accounting import accounting, either, nearest_divisors
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
@@ -34,12 +34,11 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     yield from _groups(recipe)
     yield from _machines(recipe, gpus)
     yield from rewards.problems(recipe)
-    terms = (kl.problems, loss.problems)
     checks = (
         batches,
         _interpolations,
         _lengths,
-        *terms,
+        objective.problems,
         _combinations,
         _best_checkpoint,
         _without_effect,
@@ -75,8 +74,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    values = [*kl.remarks(recipe), *loss.remarks(recipe, updates)]
-    return [*recipe.notes, *values, *_adapters(recipe)]
+    return [*recipe.notes, *objective.remarks(recipe, updates), *_adapters(recipe)]
 
 
 RATE_OF_ADAPTERS = 3e-6
@@ -265,19 +263,19 @@ def _unread(recipe: Recipe) -> Iterator[Unread]:
     if algorithm.disable_kl:
         keys = (coefficient, estimator, *(f"algorithm.{name}" for name in in_loss))
         yield Unread(keys, "algorithm.disable_kl", "there is no KL", "set DISABLE_KL=false, or leave it out")
-    elif kl.in_loss(recipe) and not kl.in_reward(recipe):
+    elif objective.kl_in_loss(recipe) and not objective.kl_in_reward(recipe):
         for key, own in zip((coefficient, estimator), in_loss, strict=True):
             given = getattr(algorithm, own)
             if given not in (None, recipe.value(key)):
                 why = f"KL is in the loss, which takes algorithm.{own}, {given}"
                 yield Unread((key,), f"algorithm.{own}", why, f"set {own.upper()} instead")
-    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in kl.BY_DEVIATION:
+    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in objective.BY_DEVIATION:
         why = f"algorithm.adv_estimator {algorithm.adv_estimator} divides by no group's deviation"
         fix = "set ALGORITHM=dr_grpo, or leave it out"
         yield Unread(("algorithm.norm_adv_by_std",), "algorithm.adv_estimator", why, fix)
-    if loss.average(recipe) != loss.CONSTANT_LENGTH:
-        why = f"only worker.actor.loss_agg_mode {loss.CONSTANT_LENGTH} divides by it"
-        fix = f"set LOSS_AGG_MODE={loss.CONSTANT_LENGTH}, or leave it out"
+    if objective.average(recipe) != objective.CONSTANT_LENGTH:
+        why = f"only worker.actor.loss_agg_mode {objective.CONSTANT_LENGTH} divides by it"
+        fix = f"set LOSS_AGG_MODE={objective.CONSTANT_LENGTH}, or leave it out"
         yield Unread(("worker.actor.loss_scale_factor",), "worker.actor.loss_agg_mode", why, fix)
 
 

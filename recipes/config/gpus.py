@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl
+from recipes.config import objective
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError, did_you_mean
@@ -198,7 +198,7 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         lora=model.lora.rank,
         offload_all=actor.fsdp.enable_cpu_offload,
         keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
-        reference=kl.in_reward(recipe) is not None or kl.in_loss(recipe) is not None,
+        reference=objective.kl_in_reward(recipe) is not None or objective.kl_in_loss(recipe) is not None,
         reference_bytes=_reference_bytes(recipe),
         saves=recipe.trainer.save_freq > 0 and recipe.trainer.save_hf_model,
         tensor=rollout.tensor_parallel_size,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl
+from recipes.config import objective
 from recipes.config.accounting import filled_batches
 from recipes.config.gpus import (
     adapters_spread,
@@ -209,7 +209,7 @@ EXPERIMENT = "{experiment_name}"
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
-    for follows in (kl.switched_off, filled_batches):
+    for follows in (objective.kl_switched_off, filled_batches):
         recipe = changed(recipe, follows(recipe))
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
     for follows in (packing_undone, *by_gpus):

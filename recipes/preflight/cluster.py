@@ -1,4 +1,4 @@
-"""Several machines: is the Ray cluster named, and are its nodes there? See docs/MULTI_NODE.md."""
+"""Several machines: the name of the Ray cluster, and the wait for its nodes (docs/MULTI_NODE.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a recipe fit the memory of its GPUs and machine? What does not is refused, with the nearest changes that do.
+"""The check of memory: what does not fit GPUs or machine is refused, with the nearest changes that fit.
 
 `recipes/memory/estimates.py` has the estimate of each phase, `recipes/memory/fit.py` what is chosen.
 """

@@ -278,7 +278,7 @@ def stop_tokens(folder: Path, special: dict[str, str]) -> set[str]:
 
 
 def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
-    """Does the assistant's turn, as the template writes it, end with a token at which vLLM stops?"""
+    """Check that the assistant's turn, as the template writes it, ends with a token at which vLLM stops."""
     stops = stop_tokens(folder, special)
     if not stops:
         if not (folder / "tokenizer.json").is_file():

@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
-from recipes.config import Recipe, kl
+from recipes.config import Recipe, objective
 from recipes.config.resolve import algorithm
 from recipes.config.schema import Monitor
 from recipes.drawing import markdown
@@ -138,15 +138,15 @@ def _entropy(run: Evidence) -> Verdict:
 
 def _kl(run: Evidence) -> Verdict:
     recipe = run.recipe
-    terms = [term for term in (kl.in_reward(recipe), kl.in_loss(recipe)) if term] if recipe else []
+    terms = [term for term in (objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)) if term] if recipe else []
     if recipe and not terms:
         preset = recipe.algorithm.preset
-        if preset and algorithm(preset).values.get(kl.NO_KL):
+        if preset and algorithm(preset).values.get(objective.NO_KL):
             return Verdict("explained", f"{preset} has no KL term: the distance to the reference is not measured")
-        return Verdict("warning", f"{kl.NO_KL} is true: nothing holds the policy near the reference")
+        return Verdict("warning", f"{objective.NO_KL} is true: nothing holds the policy near the reference")
     if terms and not any(term.coefficient > 0 for term in terms):
         return Verdict("warning", "the coefficient is 0: KL is measured and has no effect")
-    in_loss = recipe is not None and kl.in_loss(recipe)
+    in_loss = recipe is not None and objective.kl_in_loss(recipe)
     names = ("actor/kl_loss",) if in_loss else ("actor/reward_kl_penalty", "actor/kl_loss")
     if recipe and run.steps and not run.values(*names):
         return Verdict("warning", "KL is asked for, and no step logs it")

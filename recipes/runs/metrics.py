@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from recipes.config import Recipe, loss
+from recipes.config import Recipe, objective
 from recipes.files import Tail
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
@@ -106,12 +106,12 @@ def per_token(step: Step, recipe: Recipe | None) -> Step:
     length = step.get("response_length/mean")
     if recipe is None or not length:
         return step
-    mode, n = loss.average(recipe), recipe.worker.rollout.n
+    mode, n = objective.average(recipe), recipe.worker.rollout.n
     batches = recipe.data.rollout_batch_size, recipe.worker.actor.global_batch_size or 1  # of a step, of an update
     sums: dict[str, list[float]] = {
         "token-sum": [1 / (prompts * n) for prompts in batches],
         "seq-mean-token-sum": [1, 1],
-        loss.CONSTANT_LENGTH: [loss.constant_length(recipe) or 1] * 2,
+        objective.CONSTANT_LENGTH: [objective.constant_length(recipe) or 1] * 2,
     }
     factors = sums.get(mode, [length, length])
     scales = {name: factor / length for name, factor in zip(AGGREGATED, factors, strict=True)}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl, resolve
+from recipes.config import objective, resolve
 from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow
 from recipes.config.schema import Leaf, Recipe, describe_type, leaves
@@ -124,8 +124,8 @@ def kl_table() -> str:
     orders = {"kl": " (k1)", "mse": " (k2)", "low_var_kl": " (k3)", "abs": ""}
     orders |= {"kl+": " (k1, straight-through; verl)", "low_var_kl+": " (k3, straight-through; verl)"}
 
-    def cell(estimator: str, place: kl.Place) -> str:
-        gradient = kl.GRADIENTS[estimator, place]
+    def cell(estimator: str, place: objective.Place) -> str:
+        gradient = objective.KL_GRADIENTS[estimator, place]
         return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
 
     rows = [(f"`{name}`{order}", cell(name, "reward"), cell(name, "loss")) for name, order in orders.items()]

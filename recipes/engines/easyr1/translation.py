@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl
+from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.layers import flow
 from recipes.config.loggers import logger_environment
@@ -94,7 +94,7 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
                 where=recipe.source_of(f"data.{name}").where,
                 fix="join the files, or use engine verl",
             )
-    term = kl.in_loss(recipe)
+    term = objective.kl_in_loss(recipe)
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
     if recipe.worker.reward.reward_function is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.config import kl, loss
+from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.gpus import FUSED_WIDTH, model_shape
 from recipes.config.layers import flatten
@@ -82,12 +82,12 @@ def _renamed(recipe: Recipe) -> dict[str, Any]:
 
 def _algorithm(recipe: Recipe) -> dict[str, Any]:
     """KL and averages. verl applies a KL coefficient only where one of two switches is on, so both are stated."""
-    in_reward, in_loss = kl.in_reward(recipe), kl.in_loss(recipe)
+    in_reward, in_loss = objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)
     keys: dict[str, Any] = {
         "algorithm.use_kl_in_reward": in_reward is not None,
         f"{ACTOR}.use_kl_loss": in_loss is not None,
-        f"{ACTOR}.loss_agg_mode": loss.average(recipe),
-        f"{ACTOR}.loss_scale_factor": loss.constant_length(recipe),
+        f"{ACTOR}.loss_agg_mode": objective.average(recipe),
+        f"{ACTOR}.loss_scale_factor": objective.constant_length(recipe),
     }
     if in_reward:
         keys["algorithm.kl_penalty"] = in_reward.estimator
@@ -119,7 +119,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
         return {}
     by_verls_name = any(name.startswith("algorithm.rollout_correction") for name in native(recipe))
     samples_all = rollout.top_p == 1 and rollout.top_k == -1
-    exact = samples_all or kl.in_reward(recipe) is None
+    exact = samples_all or objective.kl_in_reward(recipe) is None
     possible = is_on_policy(recipe) and rollout.calculate_log_probs and exact
     recompute = actor.recompute_old_log_probs
     if recompute or (recompute is None and (by_verls_name or not possible)):

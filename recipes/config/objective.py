@@ -1,4 +1,4 @@
-"""KL between policy and reference: where it acts, by which estimator, with which weight, and with what gradient."""
+"""The objective: where KL acts and by which estimator, how the loss is averaged, and how its ratio is clipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Term(NamedTuple):
     coefficient: float
 
 
-def in_reward(recipe: Recipe) -> Term | None:
+def kl_in_reward(recipe: Recipe) -> Term | None:
     """The KL that is taken from each token's reward; None where there is none."""
     algorithm = recipe.algorithm
     chosen = algorithm.use_kl_in_reward
@@ -28,7 +28,7 @@ def in_reward(recipe: Recipe) -> Term | None:
     return Term(algorithm.kl_penalty, algorithm.kl_coef)
 
 
-def in_loss(recipe: Recipe) -> Term | None:
+def kl_in_loss(recipe: Recipe) -> Term | None:
     """The KL that is a term of the loss; None where there is none."""
     algorithm = recipe.algorithm
     if algorithm.disable_kl or not algorithm.use_kl_loss:
@@ -55,7 +55,7 @@ class Gradient(NamedTuple):
 # E[estimate * log pi] with the estimate held constant; in the loss it is the mean of the estimate's own gradient.
 _KL = "the gradient of KL(pi, ref)"
 _PUSHED = "tokens that became less probable are pushed down further"
-GRADIENTS: dict[tuple[str, Place], Gradient] = {
+KL_GRADIENTS: dict[tuple[str, Place], Gradient] = {
     ("kl", "reward"): Gradient(_KL, True, "log(pi/ref) weighs the score function"),
     ("kl", "loss"): Gradient("zero: there is no penalty, only noise", False, "E[grad log pi] = 0"),
     ("mse", "reward"): Gradient("no gradient of a KL: half the squared log-ratio as a constant", False, _PUSHED),
@@ -78,7 +78,10 @@ GRADIENTS: dict[tuple[str, Place], Gradient] = {
     ),
 }
 for _name in ("kl", "low_var_kl"):  # the value of the estimate, with the gradient of mse: verl's straight-through forms
-    GRADIENTS |= {(f"{_name}+", "reward"): GRADIENTS[_name, "reward"], (f"{_name}+", "loss"): GRADIENTS["mse", "loss"]}
+    KL_GRADIENTS |= {
+        (f"{_name}+", "reward"): KL_GRADIENTS[_name, "reward"],
+        (f"{_name}+", "loss"): KL_GRADIENTS["mse", "loss"],
+    }
 
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
@@ -88,12 +91,12 @@ BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 """Estimators of advantages that divide by the standard deviation of the group, where `norm_adv_by_std` is true."""
 
 
-def remarks(recipe: Recipe) -> list[str]:
+def _kl_remarks(recipe: Recipe) -> list[str]:
     """Warn of an estimator that is no KL penalty in its place, and of KL in rewards that are divided by a deviation."""
-    terms: dict[Place, Term | None] = {"reward": in_reward(recipe), "loss": in_loss(recipe)}
+    terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
     lines = []
     for place, term in terms.items():
-        gradient = GRADIENTS.get((term.estimator, place)) if term and term.coefficient else None
+        gradient = KL_GRADIENTS.get((term.estimator, place)) if term and term.coefficient else None
         if term and gradient and not gradient.right:
             lines.append(
                 f"KL in the {place} by {term.estimator} has {gradient.text} ({gradient.why}; {SOURCES}); "
@@ -104,7 +107,7 @@ def remarks(recipe: Recipe) -> list[str]:
 
 def _of_equal_scores(recipe: Recipe) -> list[str]:
     """KL that becomes a full-size advantage in groups without variance; verl and EasyR1 subtract it, then divide."""
-    algorithm, term = recipe.algorithm, in_reward(recipe)
+    algorithm, term = recipe.algorithm, kl_in_reward(recipe)
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
     if not term or not term.coefficient or not divided or algorithm.online_filtering:
         return []
@@ -115,7 +118,7 @@ def _of_equal_scores(recipe: Recipe) -> list[str]:
     ]
 
 
-def problems(recipe: Recipe) -> Iterator[RecipeError]:
+def _kl_problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Switches that contradict each other."""
     algorithm = recipe.algorithm
     on = [name for name in ("use_kl_loss", "use_kl_in_reward") if getattr(algorithm, name)]
@@ -132,7 +135,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def switched_off(recipe: Recipe) -> list[Setting]:
+def kl_switched_off(recipe: Recipe) -> list[Setting]:
     """Return the switches to turn off if the user asks for no KL; those that the user set stay, for `problems`."""
     asked = recipe.source_of(NO_KL)
     if not recipe.algorithm.disable_kl or not asked.by_user:
@@ -143,3 +146,88 @@ def switched_off(recipe: Recipe) -> list[Setting]:
         for key, off in switches.items()
         if recipe.value(key) and not (source := recipe.source_of(key)).by_user
     ]
+
+
+AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
+"""loss_avg_mode -> the loss_agg_mode that it stands for."""
+CONSTANT_LENGTH = "seq-mean-token-sum-norm"
+"""The loss_agg_mode that divides by a constant length instead of each response's."""
+
+GSPO = ("gspo", "gspo_token")
+WIDE_FOR_A_RESPONSE = 0.01
+"""The mean log-ratio of a response's tokens moves by some 1e-4 in an update: GSPO's paper clips at 3e-4 and 4e-4."""
+
+
+def average(recipe: Recipe) -> str:
+    """The average in verl's words; `loss_agg_mode` wins over the coarser `loss_avg_mode`."""
+    actor = recipe.worker.actor
+    return actor.loss_agg_mode or AVERAGES[actor.loss_avg_mode]
+
+
+def constant_length(recipe: Recipe) -> int | None:
+    """The length that the loss is divided by; without one verl takes the longest response of each micro-batch."""
+    constant = recipe.worker.actor.loss_scale_factor
+    return constant or recipe.data.max_response_length if average(recipe) == CONSTANT_LENGTH else constant
+
+
+def _loss_problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Averages that disagree where both were meant, and clips that cannot be meant."""
+    names = "worker.actor.loss_avg_mode", "worker.actor.loss_agg_mode"
+    coarse, fine = (recipe.value(name) for name in names)
+    later = recipe.source_of(names[0]).rank - recipe.source_of(names[1]).rank
+    if fine is not None and recipe.source_of(names[0]).layer != "default" and later >= 0:
+        contradict = coarse == "seq" and not fine.startswith("seq")
+        if contradict or (later > 0 and fine != AVERAGES[coarse]):
+            yield recipe.error(
+                f"{names[0]} is {coarse}, but {names[1]} is {fine}", f"set one of the two, or {names[1]}=null", *names
+            )
+    actor = recipe.worker.actor
+    low, high = actor.clip_ratio_low, actor.clip_ratio_high
+    if actor.loss_type != "cispo" and low > high:  # CISPO's weights may do without a lower bound
+        yield recipe.error(
+            f"worker.actor.clip_ratio_low {low} is above worker.actor.clip_ratio_high {high}",
+            "exchange them; DAPO's are 0.2 and 0.28",
+            "worker.actor.clip_ratio_low",
+            "worker.actor.clip_ratio_high",
+        )
+    if recipe.engine == "easyr1" and low > 1:
+        yield recipe.error(
+            f"EasyR1 takes the logarithm of 1 - worker.actor.clip_ratio_low, which is {low}",
+            "set it to 1, which is no lower bound either",
+            "worker.actor.clip_ratio_low",
+        )
+
+
+def _loss_remarks(recipe: Recipe, updates: int) -> list[str]:
+    """Return what runs, but hardly as its name promises; `updates` a step."""
+    actor, lines = recipe.worker.actor, []
+    if actor.loss_type in GSPO:
+        if average(recipe) != AVERAGES["seq"]:
+            lines.append(
+                f"GSPO has one ratio for a response, but the loss is averaged by {average(recipe)}, so that long "
+                "responses weigh more; its paper has worker.actor.loss_avg_mode=seq"
+            )
+        if actor.clip_ratio_high > WIDE_FOR_A_RESPONSE:
+            lines.append(
+                f"the ratio of a whole response hardly ever moves by {actor.clip_ratio_high}: nothing will be clipped; "
+                "GSPO's paper has CLIP_RATIO_LOW=3e-4 CLIP_RATIO_HIGH=4e-4"
+            )
+    clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high"))
+    clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
+    if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
+        lines.append(
+            "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
+            "ROLLOUT_BATCH_SIZE makes several"
+        )
+    return lines
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Switches and numbers of KL and loss that contradict each other."""
+    yield from _kl_problems(recipe)
+    yield from _loss_problems(recipe)
+
+
+def remarks(recipe: Recipe, updates: int) -> list[str]:
+    """Return what runs, but hardly as its name promises; `updates` a step."""
+    return [*_kl_remarks(recipe), *_loss_remarks(recipe, updates)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import kl
+from recipes.config import objective
 
 torch = pytest.importorskip("torch")
 ARMS = 10
@@ -44,7 +44,7 @@ def test_expected_gradients_are_those_of_the_table():
         ("kl+", "loss"): reverse,
         ("low_var_kl+", "loss"): reverse,
     }
-    for pair, table in kl.GRADIENTS.items():
+    for pair, table in objective.KL_GRADIENTS.items():
         found = estimated(*pair)
         if pair in expected:
             torch.testing.assert_close(found, expected[pair])
