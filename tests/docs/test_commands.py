@@ -1,4 +1,4 @@
-"""What the pages and the five reference documents type: each launch as a plan, and page by page in its order."""
+"""Commands of the pages and of the five reference documents: each launch as a plan, and page by page in its order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REWARD = re.compile(r"```python my_reward.py\n(.*?)```", re.DOTALL)
 
 @pytest.fixture
 def users_folder(tmp_path, monkeypatch):
-    """What the pages speak of: data in two formats, templates, and the kit's own example of a reward."""
+    """A folder with the files of the pages: data in two formats, templates, the kit's own example of a reward."""
     rows = [{"prompt": f"{i} + 1?", "ground_truth": str(i + 1), "data_source": "gsm8k"} for i in range(300)]
     (tmp_path / "my.json").write_text(json.dumps(rows))
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

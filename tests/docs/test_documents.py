@@ -25,7 +25,7 @@ from recipes.runs.summary import next_commands
 PAGES = docs_markdown.pages()
 COMMANDS = [command for page in PAGES for command in docs_markdown.commands(page)]
 FOREIGN = ("CUDA_", "HF_", "PIP_", "PYTHONPATH", "WANDB_")
-"""How variables of other programs begin."""
+"""Prefixes of variables of other programs."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""Which verl keys and environment variables a run on CPUs needs, from the recipe alone.
+"""verl's keys and the environment variables of a run on CPUs, from the recipe alone.
 
 Only what a recipe has no key for is here. What it has keys for (float32, no compilation, one agent worker, ...) is in
 configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported: `DRY_RUN=1` calls these functions too.
@@ -89,7 +89,7 @@ def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _waiting(environ: Mapping[str, str]) -> dict[str, str]:
-    """How a thread waits for the next operation: it looks `SPINS` times, then it sleeps; the user's values stay.
+    """Have threads look `SPINS` times for the next operation before they sleep; the user's values stay.
 
     Waking a thread takes longer than a tiny model's operation. On two cores, 32 responses of 62 tokens with gradients
     take 209 ms if it sleeps at once, 163 so, 156 if it looks 10,000 times. While another program keeps one of the cores

@@ -1,4 +1,4 @@
-"""What a reward may answer, in every form and through every door: verl's manager, EasyR1's adapter, several rewards."""
+"""Answers of rewards, in every form: taken, or refused by file, row and response."""
 
 from __future__ import annotations
 

@@ -138,13 +138,13 @@ class Experiment:
         return Attempt(launched.returncode, text, seconds, left)
 
     def trained(self, *keys: str, **variables: str) -> str:
-        """What the launcher printed of a run that ended well."""
+        """Return what the launcher printed of a run that ended well."""
         attempt = self.start(*keys, **variables)
         assert attempt.code == 0, attempt.text + (self.run / "train.log").read_text(errors="replace")[-4000:]
         return attempt.text
 
     def decision(self, *keys: str, **variables: str) -> str:
-        """What a start would say first of its checkpoints, a refusal with its first way on."""
+        """Return what a start would say first of its checkpoints, a refusal with its first way on."""
         recipe = load("countdown", arguments=[*self.keys, *keys], environ={"HARDWARE": "cpu", **variables})
         try:
             return "; ".join(resume.check_resume(recipe)[:3])
@@ -173,7 +173,7 @@ def _unused_segments(before: set[Path]) -> list[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is injected, in the words of `injected/sitecustomize.py`, and what the launcher has to say."""
+    """A fault in the words of `injected/sitecustomize.py`, and what the launcher has to say."""
 
     what: str
     phase: str

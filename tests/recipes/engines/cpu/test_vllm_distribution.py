@@ -1,4 +1,4 @@
-"""What verl lacks on CPUs without vLLM's help: a process group of CPUs, and a version of the distribution `vllm`."""
+"""verl on CPUs: a process group of gloo, and a version of the distribution `vllm`."""
 
 from __future__ import annotations
 

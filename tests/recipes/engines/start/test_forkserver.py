@@ -35,7 +35,7 @@ def run(tmp_path):
 
 
 def ended(pid: int) -> bool:
-    """Whether a process ends long before it would by itself."""
+    """Return whether a process ends long before it would by itself."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""Which start is taken: the fork server's, or the ordinary one, which is said once."""
+"""The choice between the fork server's start and the ordinary one, which is said once."""
 
 from __future__ import annotations
 
