@@ -140,7 +140,6 @@ PLACES = {
     "driver": "driver",
     "cpu verl": "CPUs: all",
     "cpu vllm": "CPUs: vLLM",
-    "cpu agents": "CPUs: agent loops",
 }
 
 

@@ -134,6 +134,8 @@ def import_all(
     with cuda.imports_without_cuda(torch.cuda, *gpu) if gpu else nullcontext():
         forkserver.preload(BEFORE_RAY)
         node = ray_head.connect(starting, ray_init)
+        if "ray" in sys.modules:
+            return "a module of BEFORE_RAY has imported Ray", node
         os.environ.update(RAY_JOB_ID=FIRST_JOB, RAY_RAYLET_PID=str(node.raylet_pid))  # before Ray is imported
         if on_gpu and gpu is None:
             return "nvidia-smi does not name the GPU", node

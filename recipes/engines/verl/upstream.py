@@ -21,9 +21,9 @@ SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 """The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
 
-Place = Literal["model", "client", "server", "driver", "cpu verl", "cpu vllm", "cpu agents"]
+Place = Literal["model", "client", "server", "driver", "cpu verl", "cpu vllm"]
 """Processes: those that hold a model, those of them that send weights, those with vLLM's server, the driver; on
-machines without a GPU all that import verl, those with vLLM, and those that ask it for responses."""
+machines without a GPU all that import verl, and those with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -345,25 +345,6 @@ def models_inspected_here() -> None:
         return information.from_model_cls(self.load_model_cls())
 
     _replace(f"{registry}:_LazyRegisteredModel", "inspect_model_cls", lambda _: inspect)
-
-
-@change(
-    "cpu agents",
-    gain="64 responses of a tiny model on two cores, with the rest of `cpu/agent_loops.py`: 1.28 s of processor "
-    "time became 0.49, of steps of 2 s",
-    pull_request="Let the worker of agent loops store the responses that wait by one message.",
-)
-def responses_stored_together() -> None:
-    """verl stores each response by messages of its own to the transfer queue's controller and storage.
-
-    verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Here a row stays a dictionary until it is
-    known which rows go with it.
-    """
-    from recipes.engines.cpu.agent_loops import GroupedPuts
-
-    grouped = GroupedPuts()
-    _replace("verl.trainer.ppo.v1.agent_loop_tq", "tq", lambda _: grouped)
-    _replace("verl.trainer.ppo.v1.agent_loop_tq", "list_of_dict_to_tensordict", lambda _: list)
 
 
 def apply_to_loaded() -> None:

@@ -99,6 +99,7 @@ def start(task: str, name: str, changes: dict[str, Any], **environ: str) -> subp
 def trained(task: str, name: str, changes: dict[str, Any], **environ: str) -> Run:
     done = start(task, name, changes, **environ)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert "started anew" not in done.stderr, "every process was forked from one"
     return Run(task, name, {step.step: step.data for step in read_history(run_dir(name) / "metrics.jsonl")})
 
 

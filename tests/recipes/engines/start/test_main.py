@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -110,13 +109,6 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
     said = capsys.readouterr().err
     assert said.count("started anew") == 1
     assert (reason or "no process can be forked") in said
-
-
-def test_the_modules_that_are_imported_while_ray_starts_do_not_import_it():
-    """Ray's C++ code reads variables at its import that are not known before it has started."""
-    imports = "\n".join(f"import {name}" for name in main.BEFORE_RAY)
-    code = f"import sys\nimport recipes\n{imports}\nassert 'ray' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_module_that_needs_cuda_while_it_is_imported_is_left_to_who_needs_it(monkeypatch, capsys, tmp_path):
