@@ -102,7 +102,7 @@ def test_a_reference_computes_the_same_without_a_buffer_for_gradients(tmp_path, 
     for done in of_ranks(ranks, tmp_path):
         assert done.returncode == 0, done.stderr[-2000:]
         said = json.loads(done.stdout.splitlines()[-1])
-        weights = 4 * (40 * 64 + 2 * (64 * 64 + 64)) // ranks
+        weights = 4 * (40 * 64 + 2 * (64 * 64 + 64)) // 2
         assert said["same"]
         assert said["before"] == [weights, 2 * weights, True], "FSDP's own way: float32, gradients, in the first pass"
         assert said["after"] == [0, weights // 2, False]
