@@ -1,6 +1,6 @@
 """Work in a process of its own, for what imports torch or runs a user's code: one question, one answer.
 
-Both are dataclasses, which travel as JSON."""
+The question is a dataclass; both travel as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
 if TYPE_CHECKING:
@@ -21,26 +22,22 @@ if TYPE_CHECKING:
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
-_MARK = "answer: "
+_MARK, _ERROR = "answer: ", "refused: "
 
 
 PROGRESS = "trying "
 """First word of a line in which the process tells its next step."""
 
 
-class ChildError(Exception):
-    """The process ended without an answer; the text is the last line that it printed, or its exit code."""
-
-
-def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s: float) -> Answer:
+def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s: float, where: str, fix: str) -> Answer:
     """The answer of the `main` of a module, which calls `answer_with`.
 
     Args:
-        answer: the dataclass that the module answers with.
+        answer: the type of what the module answers with.
+        where, fix: of the error for a process that ends without an answer, or that has none within `limit_s`.
 
     Raises:
-        ChildError: there is none.
-        TimeoutError: there is none within `limit_s`; the text is what the process did last.
+        RecipeError: there is no answer; or the error that the module raised, with `where` beside its own.
     """
     text = json.dumps(asdict(question), default=str)
     command = [sys.executable, "-c", f"from {module} import main; main()"]
@@ -50,16 +47,26 @@ def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s:
         )
     except subprocess.TimeoutExpired as error:
         log = (error.stderr or b"").decode(errors="replace").splitlines()
-        raise TimeoutError(next((line for line in reversed(log) if line.startswith(PROGRESS)), "starting")) from error
+        last = next((line for line in reversed(log) if line.startswith(PROGRESS)), "starting")
+        what = f"no answer within {limit_s:.0f} s; last, it was {last}"
+        raise RecipeError(what, where=where, fix=fix) from error
     for line in done.stdout.splitlines():
+        if line.startswith(_ERROR):
+            raised = json.loads(line.removeprefix(_ERROR))
+            raise RecipeError(raised["what"], where=f"{raised['where']} ({where})", fix=raised["fix"])
         if line.startswith(_MARK):
             return TypeAdapter(answer).validate_python(json.loads(line.removeprefix(_MARK)))
     log = [line for line in done.stderr.strip().splitlines() if not line.startswith(PROGRESS)]
-    raise ChildError((log or [f"exit code {done.returncode}"])[-1])
+    last = (log or [f"exit code {done.returncode}"])[-1]
+    raise RecipeError(f"its process ended without an answer: {last}", where=where, fix=fix)
 
 
-def answer_with(function: Callable[[Question], DataclassInstance], question: type[Question]) -> None:
+def answer_with(function: Callable[[Question], Any], question: type[Question]) -> None:
     """Answer the question on standard input; what the function prints goes to standard error."""
     asked = TypeAdapter(question).validate_python(json.load(sys.stdin))
     standard_output, sys.stdout = sys.stdout, sys.stderr
-    print(_MARK + json.dumps(asdict(function(asked))), file=standard_output, flush=True)
+    try:
+        text = _MARK + json.dumps(function(asked))
+    except RecipeError as error:
+        text = _ERROR + json.dumps({"what": error.what, "where": error.where, "fix": error.fix})
+    print(text, file=standard_output, flush=True)

@@ -10,7 +10,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from recipes.data.rows import IMAGE_MARK, prompt_column, structured
 from recipes.errors import RecipeError, counted
 from recipes.model_files import local_model
 from recipes.preflight import data_files
-from recipes.preflight.child import ChildError, answer_with, ask
+from recipes.preflight.child import answer_with, ask
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
@@ -196,15 +196,14 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
         data.image_dir,
         rows,
     )
-    try:
-        most, fewest = ask("recipes.preflight.images", question, Answer, COUNTING_LIMIT_S).tokens
-    except (ChildError, TimeoutError) as error:
-        why = str(error) if isinstance(error, ChildError) else f"it took more than {COUNTING_LIMIT_S:.0f} s"
-        raise RecipeError(
-            f"{model} cannot count the tokens of row {rows[0].number}: {why}",
-            where=key.path,
-            fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
-        ) from error
+    most, fewest = ask(
+        "recipes.preflight.images",
+        question,
+        list[int],
+        COUNTING_LIMIT_S,
+        where=f"{key.path}, the tokens of row {rows[0].number} by {model}",
+        fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
+    )
     limit = data.max_prompt_length
     if most <= limit:
         return []
@@ -234,14 +233,7 @@ class Question:
     rows: list[Row]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Tokens of each row."""
-
-    tokens: list[int] = field(default_factory=list)
-
-
-def count(question: Question) -> Answer:
+def count(question: Question) -> list[int]:
     """Count as the engine does: its own scaling first, then the processor of the model."""
     from transformers import AutoProcessor
 
@@ -257,7 +249,7 @@ def count(question: Question) -> Answer:
         text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
         scaled, given = _scaled(images[row.number], question, processor)
         tokens.append(len(processor(text=[text], images=scaled, add_special_tokens=False, **given)["input_ids"][0]))
-    return Answer(tokens)
+    return tokens
 
 
 def _scaled(images: list[Any], question: Question, processor: Any) -> tuple[list[Any], dict[str, int]]:

@@ -23,7 +23,7 @@ from recipes.engines.reward_contract import Answer, filter_metric, is_right
 from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
-from recipes.preflight.child import PROGRESS, ChildError, answer_with, ask
+from recipes.preflight.child import PROGRESS, answer_with, ask
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -62,24 +62,14 @@ def check_reward(recipe: Recipe) -> list[str]:
         of_the_recipe=not recipe.source_of("worker.reward.reward_function").by_user,
         filter_key=recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall",
     )
-    limit = LIMIT_S + count / ROWS_A_SECOND
-    try:
-        verdict = ask("recipes.preflight.reward", question, Verdict, limit)
-    except TimeoutError as error:
-        raise RecipeError(
-            f"the reward took more than {limit:.0f} s for {len(rows)} rows; last, it was {error}",
-            where=where,
-            fix="see why it does not come back; it should take time in proportion to the response's length",
-        ) from error
-    except ChildError as error:
-        raise RecipeError(
-            f"the reward ended its process: {error}",
-            where=f"{shown_reward(recipe)} ({where})",
-            fix="mend the reward file: it must return, and not exit",
-        ) from error
-    if verdict.what:
-        raise RecipeError(verdict.what, where=f"{verdict.where} ({where})", fix=verdict.fix)
-    return verdict.remarks
+    return ask(
+        "recipes.preflight.reward",
+        question,
+        list[str],
+        LIMIT_S + count / ROWS_A_SECOND,
+        where=f"{shown_reward(recipe)}; {where}",
+        fix="mend the reward: it must return, not exit, in a time in proportion to the response's length",
+    )
 
 
 def rows_by_source(files: list[str]) -> tuple[list[dict[str, Any]], int]:
@@ -162,16 +152,6 @@ class Question:
     of_the_recipe: bool = False
     parts: list[str] = field(default_factory=list)
     shared: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Remarks on a reward, or what is wrong with it: the fields of a RecipeError."""
-
-    remarks: list[str] = field(default_factory=list)
-    what: str = ""
-    where: str = ""
-    fix: str = ""
 
 
 def try_reward(question: Question) -> list[str]:
@@ -364,13 +344,6 @@ class Trial:
         return answer
 
 
-def _verdict(question: Question) -> Verdict:
-    try:
-        return Verdict(try_reward(question))
-    except RecipeError as error:
-        return Verdict(what=error.what, where=error.where, fix=error.fix)
-
-
 def main() -> None:
     """Answer `check_reward`."""
-    answer_with(_verdict, Question)
+    answer_with(try_reward, Question)
