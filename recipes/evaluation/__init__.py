@@ -1,6 +1,6 @@
 """Signal probing, base against trained, and the reports: what `scripts/eval.py` calls.
 
-The way of a completion to its row in the report: `vllm_engine` or `openai_server` generates it, `cache` keeps it,
+A response on its way to its row in the report: `vllm_engine` or `openai_server` generates it, `cache` keeps it,
 `evaluate` reads it, `scoring` scores it once with the reward file (`recipes.data.rewards`), `metrics` adds it up,
-`probe` or `comparison` judges the sums, and `report.samples`, `report.page` and the template show it.
+`probe` or `comparison` judges the sums, and `samples`, `figures`, `report` and its template show it.
 """
