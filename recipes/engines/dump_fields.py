@@ -7,11 +7,11 @@
 | `score` | the number that training sees |
 | `step` | of the trainer; 0 before the first update |
 | `uid` | `<uid>_<session>_<index>`, drawn anew for each batch: responses with one `<uid>` are a group; verl only |
-| `row_id` | `id` of the row (`recipes/data/ids.py`): the same question in every dump of every run |
+| `row_id` | `id` of the row (`recipes/data/rows.py`): the same question in every dump of every run |
 | `data_source` | of the row |
 | others | whatever else the reward returned: `accuracy`, `acc`, `reason`, ... |
 
-verl writes the first six, `row_ids.py` adds the rest; `recipes/runs/responses.py` reads them. An engine without `uid`
+verl writes the first six, `verl/trainer.py` adds the rest; `recipes/runs/responses.py` reads them. An engine without `uid`
 writes `row_id`, and the responses to one row are a group.
 """
 
