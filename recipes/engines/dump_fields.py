@@ -11,8 +11,8 @@
 | `data_source` | of the row |
 | others | whatever else the reward returned: `accuracy`, `acc`, `reason`, ... |
 
-verl writes the first six, `verl/trainer.py` adds the rest; `recipes/runs/responses.py` reads them. An engine without `uid`
-writes `row_id`, and the responses to one row are a group.
+verl writes the first six, `verl/trainer.py` adds the rest; `recipes/runs/responses.py` reads them. An engine without
+`uid` writes `row_id`, and the responses to one row are a group.
 """
 
 ROW_ID, DATA_SOURCE = "row_id", "data_source"

@@ -127,7 +127,7 @@ def test_what_no_engine_can_call_is_refused(tmp_path):
         in_file(str(tmp_path / "mine.py"))
     assert "mine.py:1" in caught.value.where
     (tmp_path / "mine.py").write_text(BATCH % "reward_inputs[1:]")
-    with pytest.raises(RewardError, match="list"):
+    with pytest.raises(RewardError):
         in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])
 
 

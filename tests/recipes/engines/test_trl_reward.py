@@ -51,5 +51,5 @@ def test_rows_of_another_origin_are_refused():
     def reward(completions, **columns):
         return [1.0]
 
-    with pytest.raises(RewardError, match="custom-task kit"):
+    with pytest.raises(RewardError, match="ENGINE=verl"):
         RewardFunction(reward).score(Call("mine", "4", "4", {}))

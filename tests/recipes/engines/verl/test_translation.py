@@ -125,7 +125,7 @@ def test_what_an_engine_cannot_do_is_refused(engine, leaf):
     around = ALL_ON if engine == "verl" else {"hardware": "gpu", "algorithm.adv_estimator": "grpo"}
     rank = {f"{leaf.path.rpartition('.')[0]}.rank": 4} if ".lora." in leaf.path else {}
     values = {**around, **rank, leaf.path: value}
-    with pytest.raises(RecipeError, match=rf"cannot do {leaf.path}: ") as raised:
+    with pytest.raises(RecipeError, match=leaf.path) as raised:
         ENGINES[engine](validated(Recipe, values, {leaf.path: FILE}))
     assert raised.value.where == "toy.yaml"
 
@@ -133,7 +133,7 @@ def test_what_an_engine_cannot_do_is_refused(engine, leaf):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm.adv_estimator": "remax"}, "verl cannot do algorithm.adv_estimator: 'remax'"),
+        ({"algorithm.adv_estimator": "remax"}, "algorithm.adv_estimator"),
         (
             {"worker.actor.fsdp.enable_cpu_offload": True, "worker.actor.strategy": "fsdp"},
             r"enable_cpu_offload with worker\.actor\.strategy fsdp",
