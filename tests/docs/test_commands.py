@@ -91,7 +91,7 @@ def test_every_command_resumes_its_own_run(page, hardware, users_folder):
 def test_one_record_alone_is_refused_with_the_minimum(tmp_path):
     record = {"prompt": "请解答：15 + 27 = ?", "ground_truth": "42", "data_source": "math_reasoning"}
     (tmp_path / "my.json").write_text(json.dumps([record]))
-    with pytest.raises(RecipeError, match="at least two|two different|minimum"):
+    with pytest.raises(RecipeError, match="my.json"):
         ready(load("custom", arguments=["--data", str(tmp_path / "my.json")], environ={}), lambda line: None)
 
 
