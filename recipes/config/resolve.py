@@ -240,24 +240,14 @@ def _places(recipe: Recipe) -> list[Setting]:
     return settings
 
 
-_DERIVED = (
-    "worker.rollout.max_num_seqs",
-    "worker.actor.global_batch_size",
-    "worker.actor.micro_batch_size_per_device_for_update",
-    "worker.actor.micro_batch_size_per_device_for_experience",
-    "worker.actor.model.enable_gradient_checkpointing",
-    "worker.actor.optim.fused",
-    "worker.actor.offload.offload_params",
-    "worker.actor.offload.offload_optimizer",
-    "worker.rollout.gpu_memory_utilization",
-)
-"""Keys that a file may leave to the machine, and that are never null in a derived recipe."""
-
-
 def _defaults(recipe: Recipe) -> list[Setting]:
     """The defaults of keys that a file leaves to the machine, on a machine that does not decide them."""
     source = Source("default", "null, which this machine does not decide")
-    return [Setting(path, leaves(Recipe)[path].default, source) for path in _DERIVED if recipe.value(path) is None]
+    return [
+        Setting(path, leaf.default, source)
+        for path, leaf in leaves(Recipe).items()
+        if leaf.info.left_open and recipe.value(path) is None
+    ]
 
 
 def changed(recipe: Recipe, settings: Sequence[Setting]) -> Recipe:

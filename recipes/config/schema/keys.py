@@ -101,6 +101,7 @@ class KeyInfo:
         fixed: why no checkpoint can go on with another value; empty where it can.
         needs: the key that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
+        left_open: null leaves it to the machine; a derived recipe has the default where that decides nothing.
     """
 
     doc: str
@@ -115,6 +116,7 @@ class KeyInfo:
     fixed: str = ""
     needs: str = ""
     launcher: bool = False
+    left_open: bool = False
 
 
 class Section(BaseModel):

@@ -64,7 +64,9 @@ class Model(Section):
     tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", path="model")
     override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", resume="content")
     enable_gradient_checkpointing: bool | None = key(
-        True, "compute activations again in the backward pass, to save memory; null: where memory asks for it"
+        True,
+        "compute activations again in the backward pass, to save memory; null: where memory asks for it",
+        left_open=True,
     )
     use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", not_on=only_verl())
     trust_remote_code: bool = key(
@@ -90,6 +92,7 @@ class Optim(Section):
     fused: bool | None = key(
         False,
         "AdamW in one kernel, without a copy of the weights; null: where a GPU's memory asks for it",
+        left_open=True,
         verl="{role}.optim.override_optimizer_config",
         computed=True,
         not_on=only_verl(),
@@ -166,7 +169,10 @@ class RefOffload(Section):
     when_resumed: ClassVar[Resume] = "setting"
 
     offload_params: bool | None = key(
-        False, "weights rest in CPU memory; null: where a GPU's memory asks for it", verl="{fsdp}.param_offload"
+        False,
+        "weights rest in CPU memory; null: where a GPU's memory asks for it",
+        left_open=True,
+        verl="{fsdp}.param_offload",
     )
 
 
@@ -176,6 +182,7 @@ class Offload(RefOffload):
     offload_optimizer: bool | None = key(
         False,
         "optimiser state rests in CPU memory; null: where a GPU's memory asks for it",
+        left_open=True,
         verl="{fsdp}.optimizer_offload",
     )
 
@@ -263,6 +270,7 @@ class Rollout(Section):
     gpu_memory_utilization: float | None = key(
         0.6,
         "share of a GPU's memory for weights and cache of vLLM; null: 0.6, or what fits the free memory",
+        left_open=True,
         gt=0,
         lt=1,
     )
@@ -280,6 +288,7 @@ class Rollout(Section):
     max_num_seqs: int | None = key(
         256,
         "responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024",
+        left_open=True,
         gt=0,
         not_on=only_verl(),
     )
@@ -322,11 +331,16 @@ class Actor(Section):
         fixed="FSDP 1 and 2 write weights in different forms",
     )
     global_batch_size: int | None = key(
-        256, "prompts (not responses) an update sees; null: all of a step's", verl="{role}.ppo_mini_batch_size", gt=0
+        256,
+        "prompts (not responses) an update sees; null: all of a step's",
+        left_open=True,
+        verl="{role}.ppo_mini_batch_size",
+        gt=0,
     )
     micro_batch_size_per_device_for_update: int | None = key(
         4,
         "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
+        left_open=True,
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,
         resume="setting",
@@ -365,6 +379,7 @@ class Actor(Section):
         16,
         "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, "
         "or fewer where they have to divide",
+        left_open=True,
         verl=(
             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
             "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
