@@ -57,8 +57,9 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
         path = _downloaded(asked, option)
     elif not (path / "config.json").exists():
         root, path = path, _last_whole(path, option)
-        note = f"{asked} is a checkpoint's root; evaluating {path}, its last whole model"
-        if path.parents[2] != root and len(_exported(root)) > 1:
+        several = len(_exported(root)) > 1
+        note = f"{asked} is a checkpoint's root; evaluating {path}, its {'last whole' if several else 'only'} model"
+        if several and path.parents[2] != root:
             raise RecipeError(
                 f"{asked} holds several models: {_listed(root)}",
                 where=option,
