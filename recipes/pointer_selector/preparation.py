@@ -359,7 +359,7 @@ def count(data: PointerData) -> dict[str, Any]:
         "groups by shots": dict(zip(map(str, shots[0]), shots[1].tolist(), strict=True)),
         "candidates by method": dict(zip(map(str, methods[0]), methods[1].tolist(), strict=True)),
         "candidates": len(correct),
-        "correct candidates, share": None if np.isnan(correct).all() else round(float(np.nanmean(correct)), 4),
+        "correct candidates, share": "unknown" if np.isnan(correct).all() else round(float(np.nanmean(correct)), 4),
         "queries without a correct candidate": len(data) - len(np.unique(data.candidate_query[~(correct == 0)])),
         "groups all right or all wrong": int(
             (np.minimum.reduceat(correct, starts) == np.maximum.reduceat(correct, starts)).sum()
