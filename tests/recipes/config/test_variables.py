@@ -106,10 +106,12 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
         assert [word for given in read_arguments(words) for word in given.words] == words
     for option, meant in (
         *(("--rolout_n", "--rollout_n"), ("--epoch", "--epochs"), ("--dry_rn", "--dry_run")),
-        ("--batch_size", "--.*batch_size or --.*batch_size or --.*batch_size"),
+        ("--batch_size", "_batch_size or --"),
     ):
-        with pytest.raises(RecipeError, match=f"unknown option {option}\n.*\n.*did you mean {meant}"):
+        with pytest.raises(RecipeError) as raised:
             list(read_arguments([option, "1"]))
+        assert option in raised.value.what
+        assert meant in raised.value.fix
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make):
     assert any("begin anew" in each for each in remarks)
     trained = resume.for_trainer(without, resume.start(without))
     assert trained.verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
-    with pytest.raises(RecipeError, match="save_model_only: True -> False"):
+    with pytest.raises(RecipeError, match="save_model_only"):
         resume.check_resume(make())
     assert any("begin anew" in each for each in resume.check_resume(make("trainer.find_last_checkpoint=changed")))
 
@@ -213,10 +213,11 @@ def test_a_checkpoint_of_another_run_is_compared_too(make, files):
     saved = attempt(make("trainer.experiment_name=first"))
     other = f"trainer.load_checkpoint_path={saved}"
     assert resume.check_resume(make(other))[0].startswith("resuming from step 2")
-    with pytest.raises(RecipeError, match=r"algorithm.kl_coef: 0.01 -> 0.5"):
+    with pytest.raises(RecipeError, match="algorithm.kl_coef"):
         resume.check_resume(make(other, "algorithm.kl_coef=0.5"))
-    with pytest.raises(RecipeError, match="is not a checkpoint"):
+    with pytest.raises(RecipeError) as caught:
         resume.check_resume(make(f"trainer.load_checkpoint_path={files}"))
+    assert "load_checkpoint_path" in caught.value.where
 
 
 VERLS_OWN = [
