@@ -293,8 +293,8 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
 
 def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
     return RecipeError(
-        f"{len(prompts):,} records with {prompts.different:,} different prompts leave nothing to train on beside what "
-        "validates: a prompt or an image is on one side only",
+        f"{len(prompts):,} records with {prompts.different:,} different prompts are not enough to train and validate: "
+        "the minimum is two, and a prompt or an image is on one side only",
         where=", ".join(map(str, (*conversion.train, *conversion.val))),
         fix="add records with other prompts and images, or give other validation data with --val_data",
     )
