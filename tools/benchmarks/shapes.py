@@ -53,14 +53,9 @@ def build(
         texts: what the tokenizer is trained on; the rest of its vocabulary are entries that only sampling reaches.
         mean_tokens: average length of responses that nothing cuts off.
         device: where the weights are drawn; None: on a GPU where there is one, since a CPU takes minutes for billions.
-
-    Raises:
-        RecipeError: an unknown shape.
     """
     import torch
 
-    if name not in SHAPES:
-        raise RecipeError(f"unknown shape {name!r}", where="--shape", fix=f"use one of {', '.join(SHAPES)}")
     sizes = SHAPES[name]
     vision = "vision_config" in sizes
     tokenizer = _tokenizer(texts, sizes["vocab_size"], vision)

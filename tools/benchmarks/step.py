@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,20 +30,16 @@ from recipes.paths import ROOT, artifacts, relative_to_cwd, run_dir
 from recipes.runs.metrics import Step, read_history
 from tools.benchmarks import shapes
 
-WITHOUT_LEVERS = {
-    "worker.actor.model.enable_gradient_checkpointing": True,
-    "worker.actor.model.use_liger": False,
-    "worker.actor.use_fused_kernels": False,
-    "worker.actor.recompute_old_log_probs": True,
-}
-"""Keys that both examples leave at the trainer's defaults."""
 VALUES: dict[str, dict[str, Any]] = {
     "ours": {},
     "tp2": {"worker.rollout.tensor_parallel_size": 2},
     "fsdp2": {"worker.actor.strategy": "fsdp2"},
     "easyr1": {
-        **WITHOUT_LEVERS,
         # examples/config.yaml of EasyR1 (configs/official/easyr1_config.yaml), and what its trainer does besides.
+        "worker.actor.model.enable_gradient_checkpointing": True,
+        "worker.actor.model.use_liger": False,
+        "worker.actor.use_fused_kernels": False,
+        "worker.actor.recompute_old_log_probs": True,
         "worker.actor.micro_batch_size_per_device_for_update": 1,
         "worker.actor.micro_batch_size_per_device_for_experience": 2,
         "worker.actor.offload.offload_params": True,
@@ -53,17 +48,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "worker.rollout.max_num_batched_tokens": 8192,
         "worker.rollout.max_num_seqs": 1024,
     },
-    "verl": {
-        **WITHOUT_LEVERS,
-        # examples/grpo_trainer/run_qwen3-8b.sh of verl (configs/official/verl_qwen3_8b_gsm8k.yaml), and its defaults.
-        "worker.actor.dynamic_batching": False,
-        "worker.actor.micro_batch_size_per_device_for_update": 32,
-        "worker.actor.micro_batch_size_per_device_for_experience": 32,
-        "worker.rollout.max_num_batched_tokens": 8192,
-        "worker.rollout.max_num_seqs": 1024,
-    },
 }
-"""Settings to compare: this repository's defaults, single keys besides, and the values of both engines' examples."""
+"""Settings to compare: this repository's defaults, single keys besides, and the values of EasyR1's example."""
 
 FULL_LENGTHS = {"easyr1": (1, 2)}
 """Responses of full length that a pass of an update, and one of log-probabilities, has tokens for: EasyR1 derives its
@@ -223,8 +209,6 @@ def questions(files: str | Sequence[str]) -> list[str]:
 
 def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float) -> None:
     """Build the model in a process that ends, since this one would keep the GPU's memory that it took."""
-    if shape not in shapes.SHAPES:
-        raise RecipeError(f"unknown shape {shape!r}", where="--shape", fix=f"use one of {', '.join(shapes.SHAPES)}")
     process = multiprocessing.get_context("spawn").Process(
         target=shapes.build, args=(shape, folder, texts), kwargs={"mean_tokens": mean_tokens}
     )
@@ -311,32 +295,30 @@ def table(runs: Sequence[Measured]) -> list[list[str]]:
     alone = {run.name: run.tokens_per_gpu_s for run in runs if run.gpus == 1}
     several = len({run.gpus for run in runs}) > 1
 
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f} s"
-
-    def counted(run: Measured) -> str:
-        return f"{run.steps}, then exit code {run.exit_code}" if run.exit_code else f"{run.steps}"
+    def row(name: str, form: str, values: Iterable[float | None]) -> list[str]:
+        return [name, *("-" if value is None else form.format(value) for value in values)]
 
     names = [f"{run.name}, {run.gpus} GPU{'s' * (run.gpus > 1)}" if several else run.name for run in runs]
-    rows = [["", *names], ["steps counted", *map(counted, runs)]]
-    rows.append(["step", *(seconds(run.step_s) for run in runs)])
-    rows += [[phase, *(seconds(run.phase_s.get(phase)) for run in runs)] for phase in PHASES]
-    rows.append(["tokens a step", *(f"{run.tokens:,.0f}" for run in runs)])
-    rows.append(["tokens/s/GPU", *(f"{run.tokens_per_gpu_s:,.0f}" for run in runs)])
-    if any(run.gpus > 1 and run.name in alone for run in runs):
-        shares = (run.tokens_per_gpu_s / alone[run.name] if run.name in alone else None for run in runs)
-        rows.append(["of one GPU's", *("-" if share is None else f"{share:.2f}" for share in shares)])
-    for phase in (name for name, (_, operations) in PHASES.items() if operations):
-        shares = (run.utilisation.get(phase) for run in runs)
-        rows.append([f"{phase}, of the matrix rate", *("-" if share is None else f"{share:.0%}" for share in shares)])
-    rows.append(["peak allocated", *("-" if run.peak_gb is None else f"{run.peak_gb:.1f} GiB" for run in runs)])
-    rows.append(
-        ["estimated before", *("-" if run.estimated_gb is None else f"{run.estimated_gb:.1f} GiB" for run in runs)]
-    )
-    rows.append(["rollout_corr/kl", *("-" if run.rollout_kl is None else f"{run.rollout_kl:.1e}" for run in runs)])
-    speeds = [run.tokens_per_gpu_s for run in runs]
-    rows.append([f"{names[0]} is faster by", *(f"{speeds[0] / speed:.2f}" for speed in speeds)])
-    return rows
+    shares = (run.tokens_per_gpu_s / alone[run.name] if run.name in alone else None for run in runs)
+    return [
+        ["", *names],
+        row("steps counted", "{}", (run.steps for run in runs)),
+        row("exit code", "{}", (run.exit_code for run in runs)),
+        row("step", "{:.1f} s", (run.step_s for run in runs)),
+        *(row(phase, "{:.1f} s", (run.phase_s.get(phase) for run in runs)) for phase in PHASES),
+        row("tokens a step", "{:,.0f}", (run.tokens for run in runs)),
+        row("tokens/s/GPU", "{:,.0f}", (run.tokens_per_gpu_s for run in runs)),
+        row("of one GPU's", "{:.2f}", shares),
+        *(
+            row(f"{phase}, of the matrix rate", "{:.0%}", (run.utilisation.get(phase) for run in runs))
+            for phase, (_, operations) in PHASES.items()
+            if operations
+        ),
+        row("peak allocated", "{:.1f} GiB", (run.peak_gb for run in runs)),
+        row("estimated before", "{:.1f} GiB", (run.estimated_gb for run in runs)),
+        row("rollout_corr/kl", "{:.1e}", (run.rollout_kl for run in runs)),
+        row(f"{names[0]} is faster by", "{:.2f}", (runs[0].tokens_per_gpu_s / run.tokens_per_gpu_s for run in runs)),
+    ]
 
 
 def _numbers(text: str) -> list[int]:
@@ -359,18 +341,18 @@ def command(
     mean_response: Annotated[float, typer.Option(help="average length of responses that nothing cuts off")] = 600.0,
     steps: Annotated[int, typer.Option(help="steps of each run; the first is left out", min=1)] = 3,
     gpus: Annotated[str, typer.Option(help="GPUs that share a step; several, as 1,2,4: one after the other")] = "1",
-    out: Annotated[Path | None, typer.Option(help="JSON file for the measurements")] = None,
 ) -> None:
     """Time training steps at a model's shape.
 
     Builds a model with random weights, runs the launcher once for each of the settings and numbers of GPUs, and prints
-    what it measured, and how fast a GPU is beside others, of what it is alone.
-    The learning rate is so low that nothing moves: every step has the first one's lengths. A run that fails or is
+    what it measured. The learning rate is so low that nothing moves: every step has the first one's lengths. A run that fails or is
     stopped is reported with the steps that it completed.
     """
     console = Console(highlight=False)
     with reported_errors():
         chosen = values.split(",")
+        if shape not in shapes.SHAPES:
+            raise RecipeError(f"unknown shape {shape!r}", where="--shape", fix=f"use one of {', '.join(shapes.SHAPES)}")
         if unknown := [name for name in chosen if name not in VALUES]:
             raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
         numbers = _numbers(gpus)
@@ -381,7 +363,6 @@ def command(
         if own_batch:
             data = recipe.data
             prompts, n, max_response = data.rollout_batch_size, recipe.worker.rollout.n, data.max_response_length
-        batch = {"shape": shape, "prompts": prompts, "n": n, "max_response": max_response}
         make_missing(recipe, console.print)
         if not (folder / "config.json").is_file():
             begin = time.perf_counter()
@@ -397,10 +378,6 @@ def command(
             except RecipeError as error:
                 failed.append(error)
                 continue
-            if out:  # also of those that a lost machine leaves unfinished
-                about = {"machine": platform.processor(), "matrix_rate": rate, "parameters": parameters}
-                report = {**batch, **about, "runs": [asdict(each) for each in runs]}
-                out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
             if runs[-1].exit_code in INTERRUPTED:
                 break
         if runs:
