@@ -345,8 +345,8 @@ def command(
     """Time training steps at a model's shape.
 
     Builds a model with random weights, runs the launcher once for each of the settings and numbers of GPUs, and prints
-    what it measured. The learning rate is so low that nothing moves: every step has the first one's lengths. A run that fails or is
-    stopped is reported with the steps that it completed.
+    what it measured. The learning rate is so low that nothing moves: every step has the first one's lengths. A run
+    that fails or is stopped is reported with the steps that it completed.
     """
     console = Console(highlight=False)
     with reported_errors():
