@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from recipes.data.rewards import load_reward
 
 HERE = Path(__file__).parent
@@ -34,6 +36,7 @@ def plainly(program: str, stdin: str, folder: Path) -> str | None:
     return done.stdout.decode() if done.returncode == 0 else None
 
 
+@pytest.mark.timeout(300)  # sixty programs, twice
 def test_programs_print_what_they_print_under_plain_python(tmp_path):
     ordinary = ordinary_programs()
 
