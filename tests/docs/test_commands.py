@@ -88,7 +88,7 @@ def test_every_command_resumes_its_own_run(page, hardware, users_folder):
         assert remarks[0].startswith("resuming from step 1"), f"{command} does not resume"
 
 
-def test_one_record_alone_is_refused_with_the_minimum(tmp_path):
+def test_one_record_alone_is_refused(tmp_path):
     record = {"prompt": "请解答：15 + 27 = ?", "ground_truth": "42", "data_source": "math_reasoning"}
     (tmp_path / "my.json").write_text(json.dumps([record]))
     with pytest.raises(RecipeError, match="my.json"):

@@ -20,37 +20,26 @@ from recipes.engines.verl import upstream
 from recipes.paths import ROOT
 from recipes.pointer_selector import config as pointer_selector
 
-GROUPS = ("data", "algorithm", "worker.actor", "worker.rollout", "worker", "trainer", "monitor")
-"""Beginnings of keys that have a table of their own; the first that fits."""
-
 
 def schema_table() -> str:
-    """Every key by group: its variable with synonyms, default, type, meaning, verl's name, what an engine cannot do."""
+    """Every key: its variable with synonyms, default, type, meaning, verl's name, what an engine cannot do."""
     variables: dict[str, list[str]] = {}
     for variable in VARIABLES:
         for path in variable.keys:
             variables.setdefault(path, []).extend(variable.names)
-    groups: dict[str, list[Leaf]] = {}
-    for path, leaf in leaves(Recipe).items():
-        groups.setdefault(next((name for name in GROUPS if path.startswith(f"{name}.")), "top level"), []).append(leaf)
-    parts = []
-    for group, members in groups.items():
-        title = "Top level" if group == "top level" else f"`{group}`"
-        rows = [
-            (
-                f"`{leaf.path.removeprefix(f'{group}.')}`",
-                _codes(variables.get(leaf.path, []), ", "),
-                f"`{flow(leaf.default)}`",
-                describe_type(leaf.field.annotation),
-                leaf.info.doc,
-                _codes(leaf.info.verl, "<br>"),
-                _engines(leaf),
-            )
-            for leaf in members
-        ]
-        heads = ("key", "variable, synonyms", "default", "type", "meaning", "verl", "engines")
-        parts.append(f"### {title}\n\n" + markdown(heads, rows))
-    return "\n\n".join(parts)
+    rows = (
+        (
+            f"`{path}`",
+            _codes(variables.get(path, []), ", "),
+            f"`{flow(leaf.default)}`",
+            describe_type(leaf.field.annotation),
+            leaf.info.doc,
+            _codes(leaf.info.verl, "<br>"),
+            _engines(leaf),
+        )
+        for path, leaf in leaves(Recipe).items()
+    )
+    return markdown(("key", "variable, synonyms", "default", "type", "meaning", "verl", "engines"), rows)
 
 
 def _codes(names: Iterable[str], separator: str) -> str:
