@@ -184,6 +184,51 @@ def client_of_this_cluster() -> None:
 
 
 @change(
+    "model",
+    gain="2,048 responses of 80 to 300 tokens in 12 passes: 1.44 s of processor time became 0.19, once in each update "
+    "and once for each kind of log-probability, where a step of SmolLM2-135M's 1,024 responses takes 12 s",
+    pull_request="Select rows of jagged tensors in `index_select_tensor_dict` by their values and offsets.",
+)
+def rows_selected_together() -> None:
+    """verl unbinds each column of the whole batch for each pass that it selects rows for.
+
+    verl/utils/tensordict_utils.py:495 (`tensor_lst = tensor.unbind()`): passes times columns times rows. For many short
+    responses of a small model that takes longer than the passes themselves.
+    """
+    import torch
+
+    def selected(column: Any, rows: Any) -> Any:
+        offsets = column.offsets()
+        lengths = offsets.diff()[rows]
+        bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        moved = (offsets[rows] - bounds[:-1]).repeat_interleave(lengths)
+        values = column.values()[moved + torch.arange(len(moved), device=moved.device)]
+        limits = {"min_seqlen": int(lengths.min()), "max_seqlen": int(lengths.max())}
+        return torch.nested.nested_tensor_from_jagged(values, bounds, **limits)
+
+    def selecting(verls: Any) -> Any:
+        @functools.wraps(verls)
+        def select(batch: Any, indices: Any) -> Any:
+            if batch is None:
+                return None
+            rows = torch.as_tensor(indices)
+            plain = [key for key, column in batch.items() if isinstance(column, torch.Tensor) and _one_row_each(column)]
+            found = verls(batch.exclude(*plain), rows)
+            for key in plain:
+                found[key] = selected(batch[key], rows)
+            return found
+
+        return select
+
+    _replace("verl.utils.tensordict_utils", "index_select_tensor_dict", selecting)
+
+
+def _one_row_each(column: Any) -> bool:
+    """Whether a column is jagged with a vector in each row, all values beside one another."""
+    return column.is_nested and column.dim() == 2 and column.is_contiguous() and not column.requires_grad
+
+
+@change(
     "client",
     gain="without it a run whose vLLM failed hangs until the watchdog ends it",
     pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",

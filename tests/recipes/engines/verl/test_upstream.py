@@ -57,3 +57,29 @@ def test_the_engine_is_found_by_its_vendor_and_verls_own_by_another(monkeypatch)
         for backend in ("fsdp", "fsdp2"):
             found = base.EngineRegistry.get_engine_cls("language_model", backend)
             assert issubclass(found, RecipesEngine) == ours
+
+
+@pytest.mark.parametrize("chosen", [[3, 0, 2], [1], [0, 1, 2, 3]])
+def test_rows_selected_together_are_the_rows_that_verl_selects(chosen):
+    torch = pytest.importorskip("torch")
+    from verl.utils import tensordict_utils as tu
+
+    jagged = [torch.arange(length) + 10 * length for length in (3, 1, 7, 2)]
+    columns = {
+        "ids": torch.nested.as_nested_tensor(jagged, layout=torch.jagged),
+        "positions": tu.nested_tensor_from_tensor_list([row.repeat(3, 1) for row in jagged]),  # three axes of an image
+        "plain": torch.arange(4),
+        "text": ["a", "b", "c", "d"],
+    }
+    batch = tu.get_tensordict(columns, {"temperature": 0.5})
+    verls = upstream.original("verl.utils.tensordict_utils", "index_select_tensor_dict")
+    upstream.rows_selected_together()
+    ours, theirs = tu.index_select_tensor_dict(batch, chosen), verls(batch, chosen)
+    assert set(ours.keys()) == set(theirs.keys())
+    assert ours["temperature"] == theirs["temperature"]
+    assert list(ours["text"]) == list(theirs["text"])
+    assert torch.equal(ours["plain"], theirs["plain"])
+    for name in ("ids", "positions"):
+        for row, expected in zip(ours[name].unbind(), theirs[name].unbind(), strict=True):
+            assert torch.equal(row, expected)
+    assert ours["ids"]._max_seqlen == theirs["ids"]._max_seqlen
