@@ -5,13 +5,13 @@
 #
 # Variables, and what configs/gsm8k_smollm2.yaml has for them:
 #   MODEL_PATH            artifacts/models/gsm8k_smollm2_sft  a folder or a hub's name
-#   MAX_STEPS             null             steps; null: 1 epoch of 116 steps
+#   MAX_STEPS             null             steps; null: 2 epochs of 58 steps
 #   GPUS_PER_NODE         1                or CPU ranks
-#   ROLLOUT_BATCH_SIZE    64               prompts a step
-#   GLOBAL_BATCH_SIZE     64               prompts an update
+#   ROLLOUT_BATCH_SIZE    128              prompts a step
+#   GLOBAL_BATCH_SIZE     128              prompts an update
 #   ROLLOUT_N             16               responses a prompt
-#   LR                    3e-05            learning rate
-#   KL_COEF               0.001            weight of KL, taken from the reward
+#   LR                    5e-05            learning rate
+#   KL_COEF               0.001            weight of KL in the loss
 #   EXPERIMENT_NAME       gsm8k_smollm2    names the run and its folders
 # Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
