@@ -39,7 +39,7 @@ def main(
         result = preflight.dry(recipe, ask_hub=True, skip=("data",))
         result.errors.append(error)
     else:
-        result = preflight.dry(recipe, ask_hub=True)
+        result = preflight.dry(recipe, ask_hub=True, skip=("data",) if planned else ())
     for remark in [*notes, *result.remarks]:
         console.print(f"note: {remark}")
     if result.skipped:
