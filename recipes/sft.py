@@ -20,12 +20,14 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+from jinja2 import TemplateError
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from recipes.config import Recipe, dry_run, load
 from recipes.config.layers import flatten
 from recipes.data.custom import ready
+from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.verl import translation as verl
@@ -170,10 +172,10 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         RecipeError: a row has no worked answer, or an image; a template that does not begin a conversation with its
             prompt; no row is short enough.
     """
-    from transformers import AutoTokenizer  # takes seconds, and only a start needs it
-
     data, model = chosen.settings.data, chosen.settings.model
-    tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=bool(model.trust_remote_code))
+    tokenizer = chat_tokenizer(
+        model.tokenizer_path or model.path, model.custom_chat_template, trust_remote_code=bool(model.trust_remote_code)
+    )
     template = dict(OmegaConf.select(chosen.settings, "data.apply_chat_template_kwargs") or {})
     template |= {"tokenize": True, "return_dict": False}
     limit, kept, long = min(int(data.max_length), int(data.max_token_len_per_gpu)), [], 0
@@ -197,8 +199,15 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
                     "or train with GRPO alone",
                 )
             messages = [*row["prompt"], {"role": "assistant", "content": worked}]
-            whole = tokenizer.apply_chat_template(messages, **template)
-            prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
+            try:
+                whole = tokenizer.apply_chat_template(messages, **template)
+                prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
+            except (TemplateError, TypeError) as error:
+                raise RecipeError(
+                    f"row {number}: the chat template refuses it: {error}",
+                    where=f"chat template of {model.path}; {file}",
+                    fix="write the prompts as the template has them, or take another by data.override_chat_template",
+                ) from error
             if whole[: len(prompt)] != prompt:
                 raise RecipeError(
                     f"row {number}: with its answer, the chat template writes the prompt itself in other tokens",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from recipes.data.manifests import read_manifest
+from recipes.data.manifests import find_manifest, read_manifest
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.model_files import local_model, positions
@@ -57,12 +57,13 @@ LEAST_VOCABULARY = 16
 """Tokens; what transformers makes for a folder without a tokenizer has fewer."""
 
 
-def chat_tokenizer(path: str, chat_template: str | None = None) -> Any:
+def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
     """A tokenizer with a chat template.
 
     Args:
         path: a folder, or a name on a hub.
         chat_template: Jinja text that stands in for the tokenizer's own.
+        trust_remote_code: whether a tokenizer's own code may be run.
 
     Raises:
         RecipeError: there is none.
@@ -70,7 +71,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         what = f"{path} is not a tokenizer: {str(error).splitlines()[0]}"
         raise RecipeError(what, where=path, fix="name a model's folder with its tokenizer") from error
@@ -95,7 +96,7 @@ class PromptCounter:
         apply = self._tokenizer.apply_chat_template
         try:
             texts = [apply(messages, tokenize=False, add_generation_prompt=True) for messages in prompts]
-        except TemplateError as error:
+        except (TemplateError, TypeError, IndexError) as error:
             what = f"the chat template refuses a prompt of the data: {error}"
             raise RecipeError(what, where="chat_template", fix="write the prompts as the template has them") from error
         encoded = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -110,10 +111,10 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
 
 
 def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths:
-    """The lengths of a split's prompts, counted once: they are kept beside it, by tokenizer and template.
+    """The lengths of a split's prompts; beside a file with a manifest they are kept, by tokenizer and template.
 
     Args:
-        path: a parquet file of finished rows, with its manifest.
+        path: a parquet file of finished rows.
         tokenizer: a model's folder, or its name on a hub.
         chat_template: Jinja text that stands in for the model's own.
     """
@@ -127,7 +128,8 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
             lengths.counts.update(counter.count(batch["prompt"].to_pylist()))
             progress.advance(task, len(batch))
-    write_whole(_kept_file(path, tokenizer, chat_template), json.dumps(dict(sorted(lengths.counts.items()))))
+    if find_manifest(path):
+        write_whole(_kept_file(path, tokenizer, chat_template), json.dumps(dict(sorted(lengths.counts.items()))))
     return lengths
 
 

@@ -332,7 +332,13 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
 def _parsed(data: bytes, place: Place) -> Any:
     """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
+        if b"\\ud" in data.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
+        return value
+    except UnicodeEncodeError as error:
+        character = ascii(error.object[error.start])
+        raise RecordError(f"{character} is half a character", place, "cut texts between characters", "") from error
     except UnicodeDecodeError as error:
         line = place._replace(number=place.number + data.count(b"\n", 0, error.start))
         byte = error.object[error.start]
@@ -401,7 +407,7 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
     if name in (columns.prompt, columns.images) and cell.lstrip().startswith("["):
         try:
             value = json.loads(cell)
-        except ValueError:
+        except (ValueError, RecursionError):
             return cell  # a prompt may well begin with a bracket
         return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
     return cell if cell.strip() else None
@@ -419,7 +425,7 @@ def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield Place(str(path), number, "row"), _plain(row)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = f"the file cannot be read as parquet: {str(error).splitlines()[0]}"
         mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
 
@@ -467,7 +473,7 @@ def _image(image: Any, place: Place) -> bytes:
         elif isinstance(image, str):
             name = f"the image {Path(place.file).parent / Path(image).expanduser()}"
             image = (Path(place.file).parent / Path(image).expanduser()).read_bytes()
-    except (OSError, ValueError) as error:  # binascii's error is a ValueError
+    except (OSError, ValueError, RuntimeError) as error:  # binascii's is a ValueError, an unknown ~user a RuntimeError
         hint = "give a data URI, or the path from the folder of the data file, or an absolute one"
         raise RecordError(f"{name} cannot be read: {error}", place, hint, "") from error
     if not isinstance(image, bytes) or not image.startswith(_SIGNATURES):

@@ -230,13 +230,21 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
     return manifests, "unchanged" if held == made else "replaced" if held else "written"
 
 
-def write_split(path: Path, rows: Iterable[Row], facts: Mapping[str, Any] = {}, *, force: bool = False) -> Manifest:
+def write_split(
+    path: Path,
+    rows: Iterable[Row],
+    facts: Mapping[str, Any] = {},
+    *,
+    force: bool = False,
+    schema: pa.Schema | None = None,
+) -> Manifest:
     """Stream rows into a parquet file, one row group at a time, and write its manifest.
 
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
         facts: fields of the manifest, read when the rows have passed.
         force: replace a file with other rows.
+        schema: of rows that are copied as they are; None for those of `make_row`.
 
     Raises:
         RecipeError: no rows, rows of different shapes, a file with other rows, or a disk that does not take them.
@@ -244,7 +252,7 @@ def write_split(path: Path, rows: Iterable[Row], facts: Mapping[str, Any] = {}, 
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        count, schema = _write(draft, rows, path)
+        count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
             **plain(facts),
             file=path.name,
@@ -273,7 +281,7 @@ def _other_data(path: Path) -> RecipeError:
     return RecipeError(f"{path} holds other data ({made})", where=str(path), fix=fix)
 
 
-def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema]:
+def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -282,10 +290,10 @@ def _write(draft: Path, rows: Iterable[Row], path: Path) -> tuple[int, pa.Schema
     group = list(islice(iterator, ROWS_PER_GROUP))
     if not group:
         raise RecipeError("the split has no rows", where=str(path), fix="check the source and the filters")
-    first, schema, count = group[0], _schema(group), 0
+    first, schema, count = group[0], given or _schema(group), 0
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
-            for index, row in enumerate(group, count):
+            for index, row in enumerate(group, count) if given is None else ():
                 if row.keys() != first.keys() or row["extra_info"].keys() != first["extra_info"].keys():
                     what = f"row {index} has other keys than the first, in itself or in extra_info"
                     fix = "give every row the same keys; images=[] stands for a row without images"

@@ -78,7 +78,8 @@ def write_filtered(
     }
     records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
     kept = (record for row, record in enumerate(records) if row not in dropped)
-    written = write_split(target, kept, {"source": str(source), "settings": settings}, force=overwrite)
+    facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
+    written = write_split(target, kept, facts, force=overwrite, schema=schema)
     return Filtered(str(target), written.rows, len(dropped), not_probed, why)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.data.lengths import Lengths, check_lengths, count_split, tokenizer_of
+from recipes.data.manifests import manifest_path
 from recipes.data.rows import ID, engine_columns, prompt_column, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
@@ -100,11 +101,13 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
 def prompt_lengths(recipe: Recipe, keys: Sequence[PathKey]) -> Lengths | None:
     """The tokens of all prompts of some files; None where prompts have images, or cannot be counted here.
 
-    A file without a manifest is not counted, nor are prompts by a tokenizer that is not on this machine.
+    Prompts are not counted by a tokenizer that is not on this machine, nor where a column of the user's own has them.
     """
     tokenizer, template = tokenizer_of(recipe)
     folder = local_model(tokenizer)
     if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    if not all("prompt" in columns(key) for key in keys):
         return None
     try:
         counted = [count_split(Path(key.path), str(folder), template) for key in keys]
@@ -140,6 +143,8 @@ def longest_prompt(recipe: Recipe) -> int | None:
     every = [key for key in path_keys(recipe) if key.kind == "data"]
     by_verls_name = any(name.lstrip("+").startswith("data.") for name in recipe.verl)
     if by_verls_name or prompt_column(recipe) != "prompt" or not every or any(key.on_hub for key in every):
+        return None
+    if not all(manifest_path(Path(key.path)).is_file() for key in every):
         return None
     lengths = prompt_lengths(recipe, every)
     return lengths.longest if lengths else None

@@ -125,6 +125,15 @@ def test_the_answer_is_trained_on_behind_the_prompt_that_is_sampled(tmp_path, mo
     assert "<|im_start|>" not in answer
 
 
+def test_the_recipes_own_template_is_the_one_that_is_used(tmp_path, monkeypatch):
+    chosen = with_template(tmp_path, monkeypatch, "{{ raise_exception('no such role') }}")
+    with pytest.raises(RecipeError) as caught:
+        sft.write_rows(chosen)
+    assert "row 0" in caught.value.what
+    chosen.settings.model.custom_chat_template = QWEN3
+    assert sft.write_rows(chosen) == (1, 0)
+
+
 def test_a_template_that_changes_the_prompt_names_row_and_template(tmp_path, monkeypatch):
     shortened = "{% if add_generation_prompt %}{{ messages[0].content }}{% else %}{{ messages[-1].content }}{% endif %}"
     with pytest.raises(RecipeError) as caught:

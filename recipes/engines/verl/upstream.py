@@ -225,7 +225,8 @@ def rows_selected_together() -> None:
 
 def _one_row_each(column: Any) -> bool:
     """Whether a column is jagged with a vector in each row, all values beside one another."""
-    return column.is_nested and column.dim() == 2 and column.is_contiguous() and not column.requires_grad
+    jagged = column.is_nested and hasattr(column, "offsets")  # the other layout of torch's nested tensors has none
+    return jagged and column.dim() == 2 and column.is_contiguous() and not column.requires_grad
 
 
 @change(

@@ -69,6 +69,7 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
         ("a.jsonl", '{"prompt": "q", "data_source": "x", "ground_truth": ' + "9" * 5000 + "}", "line 1"),
         ("a.json", f"[{LINE},\n" + '{"prompt": "never closed', "line 2"),
         ("a.csv", "prompt,ground_truth,data_source\na,b\n", "line 2"),
+        ("a.jsonl", LINE + '\n{"prompt": "\\ud83d", "ground_truth": 1, "data_source": "x"}', "line 2"),
         ("a.csv", "prompt,prompt,data_source\na,b,c\n", "line 1"),
         ("a.csv", 'prompt,ground_truth,data_source\n"two\nlines",1,x\n,1,x\n', "line 4"),
         ("a.csv", 'prompt,ground_truth,data_source\n"never closed,1,x\n', "line 2"),
@@ -240,6 +241,7 @@ def test_brackets_without_end_and_a_large_array(tmp_path, cpu_seconds):
     for name in ("a.json", "a.jsonl"):
         with pytest.raises(RecipeError):
             read(tmp_path, name, "[" * 200_000)
+    assert read(tmp_path, "a.csv", f"prompt,ground_truth,data_source\n{'[' * 200_000},1,x\n")
     path = tmp_path / "many.json"
     path.write_text("[" + ",\n".join([LINE] * 50_000) + "]")
     assert len(raw(path)) == 50_000

@@ -6,6 +6,7 @@ import json
 import tracemalloc
 from dataclasses import asdict, replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -106,6 +107,8 @@ def split(tmp_path, make_row):
 
 
 def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
+    table = pq.read_table(split)  # and a column of the user's own
+    pq.write_table(table.append_column("level", pa.array(range(40))), split)
     sampled = replace(world.plan().sampled, n=2)
     result, folder = world.run(world.plan(data=split, sampled=sampled, filter_out=tmp_path / "kept.parquet", limit=30))
     kept = pq.read_table(tmp_path / "kept.parquet")
@@ -113,6 +116,7 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     dropped = {row: each for row, each in stats.items() if each["score_variance"] < 1e-12}
     assert dropped, "the test needs some"
     rows = [info["index"] for info in kept.column("extra_info").to_pylist()]
+    assert kept.column("level").to_pylist() == rows
     assert rows == [index for index in range(40) if index not in dropped]
     manifest = read_manifest(tmp_path / "kept.parquet", verify=True)
     reasons = {

@@ -72,6 +72,7 @@ def test_rows_selected_together_are_the_rows_that_verl_selects(chosen):
         "text": ["a", "b", "c", "d"],
     }
     batch = tu.get_tensordict(columns, {"temperature": 0.5})
+    batch["strided"] = torch.nested.as_nested_tensor(jagged, layout=torch.strided)  # where jagged is not to be had
     verls = upstream.original("verl.utils.tensordict_utils", "index_select_tensor_dict")
     upstream.rows_selected_together()
     ours, theirs = tu.index_select_tensor_dict(batch, chosen), verls(batch, chosen)
@@ -79,7 +80,7 @@ def test_rows_selected_together_are_the_rows_that_verl_selects(chosen):
     assert ours["temperature"] == theirs["temperature"]
     assert list(ours["text"]) == list(theirs["text"])
     assert torch.equal(ours["plain"], theirs["plain"])
-    for name in ("ids", "positions"):
+    for name in ("ids", "positions", "strided"):
         for row, expected in zip(ours[name].unbind(), theirs[name].unbind(), strict=True):
             assert torch.equal(row, expected)
     assert ours["ids"]._max_seqlen == theirs["ids"]._max_seqlen
