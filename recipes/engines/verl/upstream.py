@@ -374,7 +374,7 @@ def linear_weights_that_can_be_replaced() -> None:
 
 @change(
     "cpu vllm",
-    gain="one start of Python with vLLM's imports less, once on a machine: 8 to 12 s on two cores",
+    gain="one start of Python with vLLM's imports less, once on a machine: 10 s of processor time",
     pull_request="vLLM: inspect a model's class in this process where the platform has no CUDA.",
     needed=True,
 )
