@@ -156,6 +156,8 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
+    if plan.output.is_file():
+        raise RecipeError(f"{plan.output} is a file", where="--output_dir", fix="name a folder")
     if plan.overwrite or not plan.output.exists() or not any(plan.output.iterdir()):
         return plan.output
     report = plan.output / "report.json"

@@ -39,12 +39,14 @@ class Sampling:
             "top_p": 0.0 < self.top_p <= 1.0,
             "max_tokens": self.max_tokens >= 1,
             "top_k": self.top_k == -1 or self.top_k >= 1,
+            "seed": self.seed >= 0,
         }
         for name in (name for name, kept in limits.items() if not kept):
             raise RecipeError(
                 f"{name} cannot be {getattr(self, name)}",
                 where="sampling",
-                fix="use n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1, top_k >= 1 or -1 for all",
+                fix="use n >= 1, temperature >= 0, 0 < top_p <= 1, max_tokens >= 1, seed >= 0, top_k >= 1 or -1 "
+                "for all",
             )
         if self.greedy and self.n > 1:
             raise RecipeError(

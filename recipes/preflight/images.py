@@ -1,6 +1,7 @@
 """Images of the data: broken ones, places for them in the prompts, and room for their tokens.
 
-Every image is opened; tokens are counted by the model's own processor for the rows with the most and the fewest pixels.
+Every image is opened; tokens are counted by the model's own processor, for the rows with the most pixels, the longest
+text, and the fewest pixels.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
     """Read every row of a parquet file, a few at a time, and the header and checksums of every image.
 
     Returns:
-        The rows whose images have the most and the fewest pixels; none where no row has images.
+        The rows with the most pixels, with the longest text, and with the fewest pixels; none where no row has images.
 
     Raises:
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
@@ -83,8 +84,12 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
             wrong.append((number, error))
             continue
         if each:
-            every = sorted([*found, Row(number, json.dumps(messages), sum(each))], key=lambda one: -one.pixels)
-            found = [every[0], every[-1]]
+            rows = [*found, Row(number, json.dumps(messages), sum(each))]
+            found = [
+                max(rows, key=lambda one: one.pixels),
+                max(rows, key=lambda one: len(one.messages)),
+                min(rows, key=lambda one: (one.pixels, len(one.messages))),
+            ]
     if wrong:
         number, first = wrong[0]
         more = f"; {counted(len(wrong) - 1, 'more row')} wrong too" if len(wrong) > 1 else ""
@@ -196,7 +201,7 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
         data.image_dir,
         rows,
     )
-    most, fewest = ask(
+    tokens = ask(
         "recipes.preflight.images",
         question,
         list[int],
@@ -204,12 +209,12 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
         where=f"{key.path}, the tokens of row {rows[0].number} by {model}",
         fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
     )
-    limit = data.max_prompt_length
+    limit, most = data.max_prompt_length, max(tokens)
     if most <= limit:
         return []
-    what = f"the prompt of row {rows[0].number} has {most:,} tokens with its images, and"
+    what = f"the prompt of row {rows[tokens.index(most)].number} has {most:,} tokens with its images, and"
     fix = f"set MAX_PROMPT_LENGTH={most}, or lower MAX_PIXELS (MIN_PIXELS, which enlarges small images)"
-    if data.filter_overlong_prompts and fewest <= limit:
+    if data.filter_overlong_prompts and min(tokens) <= limit:
         return [f"{key.path}: {what} those over data.max_prompt_length {limit} are dropped; to keep them {fix}"]
     raise recipe.error(
         f"{key.path}: {what} data.max_prompt_length is {limit}",

@@ -94,6 +94,8 @@ def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
     with pytest.raises(RecipeError) as error:
         world.run(world.plan(output=target))
     assert error.value.where == "--output_dir"
+    with pytest.raises(RecipeError):
+        world.run(world.plan(output=target / "precious.txt", overwrite=True))
     assert world.samplers["model"].asked == [], "seen before the work"
     world.run(world.plan(output=target, overwrite=True))
 

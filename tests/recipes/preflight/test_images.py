@@ -95,6 +95,8 @@ def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(
         checked([SCREENSHOT] * 3, f"data.max_prompt_length={length - 1}")
     (dropped,) = checked([GOOD, SCREENSHOT, GOOD])
     assert "row 1 " in dropped
+    (dropped,) = checked([GOOD, (PROMPT + " Which card?" * 1000, [picture(56, 56)])])
+    assert "row 1 " in dropped, "a long text beside a small image"
     with pytest.raises(RecipeError):
         checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false")
 
