@@ -19,7 +19,7 @@ from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.lengths import count_split, tokenizer_of
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
-from recipes.data.prepare import make_missing
+from recipes.data.prepare import is_to_make, make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rewards import load_reward
 from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
@@ -346,7 +346,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     """
     if make:
         make_missing(recipe, log)
-    conversion = _conversion(recipe)
+    conversion = None if is_to_make(recipe) else _conversion(recipe)
     if conversion is None:
         return recipe
     folder = conversion.folder

@@ -28,10 +28,14 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     Raises:
         RecipeError: the command failed.
     """
+    if is_to_make(recipe):
+        make(recipe, log)
+
+
+def is_to_make(recipe: Recipe) -> bool:
+    """Whether data files that the recipe itself names are missing, and it says how they are made."""
     files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
-    if not recipe.prepare or all(Path(key.path).exists() for key in files):
-        return
-    make(recipe, log)
+    return bool(recipe.prepare) and not all(Path(key.path).exists() for key in files)
 
 
 def make(recipe: Recipe, log: Callable[[str], None], *options: str) -> None:

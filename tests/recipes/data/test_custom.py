@@ -223,6 +223,12 @@ def test_images_in_the_file_are_let_in(file):
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2
 
 
+def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+    recipe = load("countdown", arguments=["--data", "mine.jsonl"], environ={"HARDWARE": "cpu"})
+    assert ready(recipe, print, make=False) is recipe
+
+
 def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     rows = [{"frage": f"question {index}", "antwort": index, "bild": "none.png"} for index in range(20)]
     path = write(tmp_path, [{name: row[name] for name in ("frage", "antwort")} for row in rows])
