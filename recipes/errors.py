@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 RESPONSE_FAILED = "the reward or vLLM raised"
-"""How the trainer's error begins where a response was not generated or not judged; its log has the cause before it."""
+"""Beginning of the trainer's error when a response was not generated or not scored; the log has the cause above it."""
 
 
 class RecipeError(Exception):

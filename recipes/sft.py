@@ -115,7 +115,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
 
 
 def _of_recipe(recipe: Recipe) -> DictConfig:
-    """What the supervised trainer takes from the recipe: the model is built, sharded and packed as GRPO's actor is."""
+    """Return the keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
     experiment = f"{recipe.trainer.experiment_name or recipe.name}_sft"
     keys = {
         "data.max_length": recipe.data.max_prompt_length + recipe.data.max_response_length,

@@ -31,7 +31,7 @@ PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
 def chosen_source(
     source: str, revision: str, seed: int, train_size: int | None, test_size: int | None
 ) -> Iterator[Split]:
-    """Both splits; sizes belong to generated problems, since the data set has its own."""
+    """Return both splits. The sizes apply to generated problems only; the published data set has fixed sizes."""
     given = {"train_size": train_size, "test_size": test_size}
     sizes: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
     if source == "generate":
@@ -40,7 +40,7 @@ def chosen_source(
         raise RecipeError(
             f"{' and '.join(sizes)} with the data set itself",
             where="--train_size, --test_size",
-            fix="leave them out, or use --source generate; a recipe's data.max_samples takes fewer rows",
+            fix="leave them out, or use --source generate; a recipe's data.train_max_samples takes fewer rows",
         )
     if source == "hub":
         return published(None, revision)

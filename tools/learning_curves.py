@@ -163,7 +163,7 @@ def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
 
 
 PASS = "pass@"
-"""How the names of the figures pass@k in a report begin."""
+"""Prefix of the names of pass@k figures in a report."""
 
 
 def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:

@@ -58,7 +58,7 @@ class Accounting:
 
 
 def data_parallel(recipe: Recipe, ulysses: int) -> int:
-    """Ranks that each compute responses of their own; `ulysses` GPUs share one."""
+    """Number of data-parallel ranks: the GPUs divided by `ulysses`, the GPUs that share a sequence."""
     return max(1, recipe.n_gpus // ulysses)
 
 

@@ -211,13 +211,13 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
 
 
 def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
-    """What a file or the user decided, of what would else be chosen by the memory."""
+    """Return the values that a file or the user set, of those that the free memory would otherwise choose."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
     return Asked(**{**decided, **_passes(recipe, plan)})
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """What cannot be chosen: passes of a fixed number of responses, and Adam's kernel with EasyR1 or another Adam."""
+    """Return what is fixed: passes of a fixed number of responses; no fused Adam with EasyR1 or another optimiser."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):

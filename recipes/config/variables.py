@@ -49,7 +49,8 @@ class Control(NamedTuple):
 
 
 _MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout"
-# Each row sets a recipe key; verl's name is the key's `verl=` in config/schema, written by engines/verl/translation.py.
+# Each row sets a recipe key. verl's name for it: the key's `verl=` in config/schema, or, where that is left out, the
+# same name in the group of VERL_GROUPS (config/schema/keys.py). engines/verl/translation.py `_renamed` writes it.
 VARIABLES: tuple[Variable, ...] = (
     Variable("ENGINE", "engine"),
     Variable("MODEL_PATH", f"{_MODEL}.model_path", options="model"),

@@ -408,7 +408,7 @@ def _conversion(recipe: Recipe) -> Conversion | None:
 
 
 def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
-    """How a recipe converts files. A reward of the user's own needs no name to choose by, and perhaps no truth."""
+    """Return how a recipe converts files. A user's own reward needs no data source, and may need no ground truth."""
     data, ours = recipe.data, Columns()
 
     def given(key: str, default: str) -> str:

@@ -85,7 +85,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
 
 
 class PromptCounter:
-    """Counts prompts with a tokenizer: chat template, generation prompt, no further specials, images without tokens."""
+    """Counts a prompt's tokens, chat template and generation prompt included; images count as no tokens."""
 
     def __init__(self, tokenizer_path: str, chat_template: str | None = None) -> None:
         """Load the tokenizer of a folder, or of a name on a hub, as `chat_tokenizer` does."""
@@ -134,7 +134,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
 
 
 def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths | None:
-    """Return what `count_split` has counted; None where it has not, or what is kept is cut short or of other rows."""
+    """Return the lengths that `count_split` stored; None where there are none or they do not match the rows."""
     try:
         counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
         lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))

@@ -82,7 +82,7 @@ LISTED = 20  # different mistakes, and records that are named for each
 
 
 class Mistakes:
-    """All mistakes in users' files, raised as one error; its right row has the files' own columns."""
+    """All mistakes in users' files, raised as one error; its example row has the files' column names."""
 
     def __init__(self, columns: Columns = Columns()) -> None:
         self.columns = columns
@@ -143,7 +143,7 @@ class Record:
         images: paths, data URIs or bytes, in the order of their marks in the prompt.
         solution: a response that earns the full score, if the file has one.
         id: the record's own, empty where it has none.
-        rest: every further column, and the ground truth's under the file's own name for it.
+        rest: all other columns, and the ground-truth column under its name in the file.
     """
 
     place: Place
@@ -158,7 +158,7 @@ class Record:
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
-    """Yield every record of the files, checked, in their order; `mistakes` has the columns and takes the wrong ones."""
+    """Yield every valid record in file order; `mistakes` supplies the column names and collects the invalid records."""
     for path in paths:
         found = raw_records(path, mistakes)
         first = list(islice(found, FIRST))
@@ -272,7 +272,7 @@ ID_HINT = "give every record an id of its own, or rename the field: ids are then
 
 
 def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
-    """What the columns lack, with the options that name it; None where nothing is missing."""
+    """Return the error that names the missing columns and their options; None where none is missing."""
     taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
     free = [name for name in there if name not in taken]
     missing, options = [], []
@@ -414,7 +414,7 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
 
 
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Every row of a parquet file. Rows that are finished for verl give the fields they were made from."""
+    """Yield every row of a parquet file; rows in verl's format are converted back to prompt, truth and images."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -36,7 +36,7 @@ ROWS_PER_GROUP = 4096
 
 
 class RewardModel(TypedDict):
-    """What verl hands the reward."""
+    """The column that verl passes to the reward."""
 
     style: str
     ground_truth: str
@@ -109,7 +109,7 @@ def make_row(
 
 
 def conversation_mistake(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is wrong with the roles of chat messages: an optional system message, then user and assistant in turn."""
+    """Return what is wrong with the roles (an optional system, then user and assistant in turn, user last), or None."""
     roles = [message["role"] for message in messages]
     turns = roles[1:] if roles[:1] == ["system"] else roles
     if len(turns) % 2 and turns == ["user", "assistant"] * (len(turns) // 2) + ["user"]:

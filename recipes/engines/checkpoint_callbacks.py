@@ -16,7 +16,7 @@ from recipes.engines.saved_models import name_the_type
 
 
 class EndInOrder(CheckpointCallback):
-    """Where a stop was requested, the step that was saved is the last."""
+    """Ends the run after the saved step if a stop was requested."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
         if withdraw_stop(Path(checkpoint_dir).parent):

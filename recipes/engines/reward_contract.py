@@ -48,7 +48,7 @@ class RewardError(RecipeError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reward says of one response.
+    """A reward's answer for one response.
 
     Attributes:
         score: what training sees.
@@ -98,12 +98,12 @@ def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
 
 
 def is_right(accuracy: float | None) -> bool | None:
-    """Whether a response is right, its accuracy being 1; None for a reward that states no accuracy."""
+    """Return whether the accuracy is 1, so that the response is right; None where the reward states none."""
     return None if accuracy is None else accuracy >= RIGHT
 
 
 def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
-    """The part of an answer by which dynamic sampling compares a group, where `asked` is `algorithm.filter_key`.
+    """Return the name of the value by which dynamic sampling compares a group; `asked` is `algorithm.filter_key`.
 
     A reward that states no accuracy is compared by its score.
     """
@@ -113,7 +113,7 @@ def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
 
 
 class Contract:
-    """Reads the answers of one reward function, and holds that all have the same keys.
+    """Reads the answers of one reward function, and requires that all have the same keys.
 
     Args:
         function: for the file and line in messages.
@@ -227,7 +227,7 @@ def reward_metrics(
     """Return the metrics of one step.
 
     Args:
-        groups: of each response, what its group has in common.
+        groups: the group id of each response.
         scores: what training sees of each.
         results: what the reward returned for each.
     """

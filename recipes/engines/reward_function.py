@@ -190,7 +190,7 @@ def _at_row(error: RewardError, call: Call) -> RewardError:
 
 
 def _as_trl(call: Call) -> dict[str, Any]:
-    """What TRL hands a reward, lists with one element; a completion is a list of messages where the prompt is one."""
+    """Return TRL's arguments of a reward, lists of one; a completion is a list of messages where the prompt is one."""
     extra = call.extra_info
     if not isinstance(extra, Mapping) or "asked" not in extra:
         raise ValueError("a reward of TRL's form needs rows that the custom-task kit made, and verl: ENGINE=verl")

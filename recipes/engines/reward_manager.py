@@ -22,7 +22,7 @@ ROW_ID = "id"
 
 
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """A reward as verl calls it, plain or async as it is, whose answers are dicts that keep the contract.
+    """Wrap a reward, sync or async, for verl: each answer becomes a dict, and one that breaks the contract raises.
 
     Args:
         more: further arguments, below those of the recipe.

@@ -1,4 +1,7 @@
-"""The models beside a checkpoint: adapters merged into their weights, and the type of the weights named."""
+"""Hugging Face weights of a checkpoint: LoRA adapters are merged, and `config.json` names the dtype.
+
+verl calls this through `merged_adapters` (engines/verl/upstream.py), EasyR1 through engines/easyr1/models.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from recipes.files import write_json
 LORA_PREFIX = "base_model.model."
 BASE = ".base_layer."
 FSDP1 = "_fsdp_wrapped_module."
-"""What FSDP1 puts into the names of modules."""
+"""Part that FSDP1 adds to the names of modules."""
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
 TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 """Names of types in a safetensors file, and in a configuration."""

@@ -31,7 +31,7 @@ def evaluations() -> Path:
 class ResponseFile:
     """A JSONL file of groups; memory does not grow with the responses' text.
 
-    The first line is the key, what decided the responses. A run that was killed while writing leaves half a line at the
+    The first line is the cache key (model, data, sampling, generator). A run that was killed leaves half a line at the
     end, which is cut off before more is appended. Only one process may append at a time.
     """
 
@@ -140,7 +140,7 @@ def generate_missing(
 
     Args:
         stream: gives the questions that are missing as the sampler needs them, with their images.
-        advance: gets each number of questions that became ready, beginning with those from the cache.
+        advance: called with the number of newly ready questions, first with those found in the cache.
 
     Raises:
         RecipeError: generation failed; what was finished stays in the file, so that the same command resumes.

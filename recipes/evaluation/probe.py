@@ -187,7 +187,7 @@ def _recommendation(
 
 
 def _advice(obstacle: Verdict, summary: PassSummary) -> str:
-    """What to do about a bad figure."""
+    """Return the advice for a bad figure."""
     if obstacle.metric == "score_variance":
         return (
             "Do not train on this set as it is: questions are either always or never solved. Drop them with "

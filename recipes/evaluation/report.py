@@ -213,7 +213,7 @@ def _verdicts(result: Result) -> list[tuple[str, Cell, str, Any]]:
 
 
 def _facts(result: Result) -> dict[str, str]:
-    """What made the report: name -> text."""
+    """Return the report's provenance: name -> text."""
     identity, made = result.identity, result.made_by
     facts = {name.capitalize(): made[name] for name in ("command", "commit", "time")}
     for label, model in result.models.items():

@@ -61,7 +61,7 @@ class Sampling:
         return self.temperature == 0.0
 
     def request_seed(self, row: int) -> int:
-        """A seed in [0, 2^31) of its own for each row, whatever else is evaluated with it."""
+        """Return the row's seed, in [0, 2^31); it does not depend on the other rows of the evaluation."""
         return int.from_bytes(hashlib.sha256(f"{self.seed}:{row}".encode()).digest()[:4], "big") >> 1
 
 

@@ -50,7 +50,7 @@ class Score:
 
     @property
     def right(self) -> bool | None:
-        """Whether the response is right; None where the reward states no accuracy."""
+        """Return whether the response is right; None where the reward states no accuracy."""
         return is_right(self.accuracy)
 
 

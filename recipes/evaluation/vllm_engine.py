@@ -71,7 +71,7 @@ class Engine:
         return "float32" if self.dtype == "auto" and not visible_gpus(os.environ) else self.dtype
 
     def generator(self, *, server: bool = False) -> str:
-        """What answers, vLLM or a server, with the settings that change the answers, as text for the cache's key."""
+        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
         arguments = json.dumps(self.template_arguments, sort_keys=True) if self.template_arguments else ""
         if server:  # which applies its own template, at its own precision

@@ -216,7 +216,7 @@ def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int, engine: str = "verl
 
 
 def host_ways_out(plan: MemoryPlan) -> list[Way]:
-    """Return changes that take less of the machine's memory, those first with which it suffices."""
+    """Return changes that need less host memory; those that make the run fit come first."""
     tried = {
         f"GPUS_PER_NODE={plan.ranks_here // 2}": replace(
             plan, ranks=max(1, plan.ranks // 2), ranks_here=max(1, plan.ranks_here // 2)
@@ -268,9 +268,9 @@ def max_num_seqs(responses: int) -> int:
 
 
 def graph_sizes(most: int) -> list[int]:
-    """Batch sizes with a CUDA graph: fewer than vLLM's own 67 for 512, which take 10 s, and up to `most`.
+    """Batch sizes with a CUDA graph, up to `most`; vLLM captures 67 of them for 512 responses, which takes 10 s.
 
-    Between two sizes a batch is filled up; decoding reads all weights whatever the batch, so that costs little.
+    A batch between two sizes is padded to the larger; decoding is bound by reading the weights, so that costs little.
     """
     sizes = [1, 2, 4, 8, 16, *range(32, 257, 32), *range(320, 1_025, 64)]
     return [size for size in sizes if size < most] + [most]

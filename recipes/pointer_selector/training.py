@@ -166,7 +166,7 @@ class Best:
 
 @dataclass
 class Progress:
-    """Where a run stands after its finished phases: `progress.json` beside the checkpoints."""
+    """Progress of a run after its finished phases: `progress.json` beside the checkpoints."""
 
     step: int = 0  # updates of all phases
     best: Best = Best("", 0, 0, -1.0)  # of all phases; below any validation before the first one

@@ -115,7 +115,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 
 
 def _answers(address: str) -> bool:
-    """Whether a cluster answers `ray health-check`; `ray.init` would ask again and again where none does.
+    """Return whether a cluster answers `ray health-check`; where none does, `ray.init` would retry.
 
     Raises:
         RecipeError: it wants another token.

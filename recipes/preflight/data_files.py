@@ -1,4 +1,4 @@
-"""The rows: files that can be read, with the columns that the engine reads, enough of them, and short enough."""
+"""Checks of the data files: readable, with the engine's columns, enough rows, and prompts within the limit."""
 
 from __future__ import annotations
 

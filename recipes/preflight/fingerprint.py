@@ -51,7 +51,7 @@ SAMPLED, PIECES = 1 << 16, 32
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one attempt trains.
+    """Content and settings of one attempt.
 
     Attributes:
         content: name -> value; None where it cannot be known yet. A changed one makes another run.

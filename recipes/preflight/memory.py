@@ -25,7 +25,7 @@ COSTS = {
     "offload_params": "weights rest on the host between their uses: 4 bytes of each move back and forth in every phase",
     "offload_optimizer": "Adam's moments rest on the host: 8 bytes a weight move back and forth in every step",
 }
-"""What a setting that saves memory costs."""
+"""Cost of each setting that saves memory."""
 
 
 def tightest_phases(every: Iterable[MemoryPlan]) -> list[Phase]:

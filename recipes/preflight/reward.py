@@ -120,7 +120,7 @@ _ROW = re.compile(r"row (\d+)\b")
 
 @dataclass(frozen=True)
 class TrialRow:
-    """What a reward gets of a row, as the data have it; under EasyR1 `extra_info` has the solution alone."""
+    """Arguments of the reward for a row, as the data have it; under EasyR1 `extra_info` has the solution alone."""
 
     data_source: Any
     ground_truth: Any

@@ -153,7 +153,7 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """What validations measure: "accuracy", or "score" where the reward states no accuracy."""
+        """Measure of the validations: "accuracy", or "score" where the reward states no accuracy."""
         return measure_of(self.validated) if self.validated else "accuracy"
 
     @property

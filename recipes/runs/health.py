@@ -33,7 +33,7 @@ UNSURE = 2.0
 
 
 class Verdict(NamedTuple):
-    """What a rule says of a run."""
+    """Status and evidence that a rule gives a run."""
 
     status: Status
     evidence: str

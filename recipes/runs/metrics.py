@@ -129,7 +129,7 @@ def _lines(files: Iterable[Path]) -> Iterable[bytes]:
 
 
 MEASURES = {"accuracy": "acc", "score": "reward"}
-"""What a validation measures -> its name in verl's metrics."""
+"""Measure of a validation -> its name in verl's metrics."""
 
 
 def validation(step: Step) -> dict[str, float]:

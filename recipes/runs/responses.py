@@ -45,12 +45,12 @@ class Response:
 
     @property
     def value(self) -> float:
-        """What the response is measured by: its accuracy, or the score of a reward that states none."""
+        """Measured value of the response: its accuracy, or the score of a reward that states none."""
         return self.score if self.accuracy is None else self.accuracy
 
     @property
     def right(self) -> bool | None:
-        """Whether the response is right; None where the reward states no accuracy."""
+        """Return whether the response is right; None where the reward states no accuracy."""
         return is_right(self.accuracy)
 
 
@@ -81,7 +81,7 @@ class Dump:
 
     @property
     def measure(self) -> str:
-        """What its responses are measured by: "accuracy", or "score" where the reward states no accuracy."""
+        """Measure of its responses: "accuracy", or "score" where the reward states no accuracy."""
         return "score" if any(response.accuracy is None for response in self.responses) else "accuracy"
 
     @property

@@ -62,7 +62,7 @@ class Setting:
 PathKind = Literal["input", "output", "model", "data"]
 
 Resume = Literal["content", "order", "setting", "place"]
-"""What another value means to a run that goes on from a checkpoint.
+"""Effect of a changed value on a resumed run.
 
 `content` makes it another run, and `order` one whose data begins anew; a `setting` takes effect and is listed; a
 `place` (names, folders) is each attempt's own.

@@ -474,7 +474,7 @@ class Recipe(Resolved):
         return self.trainer.nnodes * self.trainer.n_gpus_per_node
 
     def uses(self, path: str) -> bool:
-        """Return whether a key takes part: of the adapters' keys only the rank does while that is 0."""
+        """Return whether a key applies; with `lora.rank` 0 no other LoRA key does."""
         needed = leaves(Recipe)[path].info.needs
         return not needed.endswith(".lora.rank") or self.value(needed) > 0
 

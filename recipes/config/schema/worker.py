@@ -82,7 +82,11 @@ class Model(Section):
 
 
 class Optim(Section):
-    """AdamW and its schedule."""
+    """AdamW and its schedule.
+
+    In a resumed run verl restores the optimiser's old values; engines/resumed_optimizer.py sets the command's again, so
+    a new option that may change on resume has to be set there too.
+    """
 
     lr: float = key(1e-6, "learning rate", gt=0)
     weight_decay: float = key(1e-2, "decoupled weight decay", ge=0)
@@ -339,7 +343,8 @@ class Actor(Section):
     )
     micro_batch_size_per_device_for_update: int | None = key(
         4,
-        "responses in one forward and backward pass of a GPU; null: 4, or fewer where they have to divide",
+        "responses in one forward and backward pass of a GPU; unused by verl where a token budget fills the passes, as "
+        "on GPUs; null: 4, or fewer where they have to divide",
         left_open=True,
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,

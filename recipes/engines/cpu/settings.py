@@ -77,7 +77,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what either engine's trainer gets: variables of vLLM and of threads, and no reports to others."""
+    """Return the environment variables of both engines' trainers: vLLM, threads, and usage statistics off."""
     return {
         **VLLM,
         **ONE_PROCESS,

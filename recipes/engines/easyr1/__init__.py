@@ -1,1 +1,1 @@
-"""EasyR1: the recipe in its words, its source with `patches/easyr1-*.patch`, and what that source calls."""
+"""EasyR1: translation of a recipe into its keys, its patched source, and the functions that the patches call."""

@@ -54,7 +54,7 @@ def compute_score_batch(
 
 
 def call_of(item: dict[str, Any], form: str) -> Call:
-    """An entry of EasyR1 as a call: a reward of verl's form gets the truth out of its envelope, others as it is."""
+    """Convert an EasyR1 input to a call; rewards of verl's form get the truth unwrapped, others get it as stored."""
     source, truth = opened(item["ground_truth"]) if form == VERL else ("", item["ground_truth"])
     return Call(source, item["response"], truth, {}, length=item.get("response_length"), row=item.get("id"))
 

@@ -7,8 +7,8 @@ A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices
 - vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the
   capability of the current device.
 
-While importing they are answered from `nvidia-smi`, and `torch.cuda._lazy_init` refuses whoever asks for more. The
-shared memory of a block is not answered: vLLM's kernels for linear attention then take their smaller sizes.
+During the imports `nvidia-smi` answers both; any other call that needs CUDA fails in `torch.cuda._lazy_init`.
+Nothing reports a block's shared memory, so vLLM's linear-attention kernels choose their smaller sizes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class CudaWhileImporting(RuntimeError):
 
 @contextmanager
 def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[None]:
-    """Answer and refuse, inside of the context, what modules ask of CUDA while they are imported.
+    """Within the context, answer the CUDA queries that imports make, and fail any call that would initialise CUDA.
 
-    A module may keep a function that it found (Triton's driver does); it gets the real one's answers afterwards.
+    A module may keep a replaced function (Triton's driver does); after the context it calls the real one.
 
     Args:
         cuda: `torch.cuda`.

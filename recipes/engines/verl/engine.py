@@ -7,10 +7,10 @@ gives verl's own engine back. `upstream.py` lists what is changed besides.
 **The reference's memory.** verl wraps the reference model as if it were trained, with its weights in CPU memory:
 verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=True)`). Before the first pass FSDP pins
 the weights, and then as much memory again for gradients: torch/distributed/fsdp/_flat_param.py:1263
-(`flat_param._cpu_grad = torch.zeros_like(`). Here weights are read in the format to which each pass would round them,
-pinned while vLLM starts, and there is no space for gradients. verl would round the module's buffers together with the
-weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32. So
-every pass computes the same numbers.
+(`flat_param._cpu_grad = torch.zeros_like(`). Here the weights are loaded in the compute dtype and
+pinned while vLLM starts, and no memory is allocated for gradients. verl would round the module's buffers together with
+the weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32.
+So every pass computes the same numbers.
 
 **Adapters.** FSDP2 decides at the first pass in which format gradients are summed and stored, from the weights that are
 trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters
@@ -109,7 +109,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
 
 
 def on_a_line(step: int, warmup: int, total: int, least: float) -> float:
-    """The part of the learning rate that update `step`, counted from 0, has; it rises as verl's other schedules do."""
+    """Learning-rate factor of update `step` (from 0): verl's linear warm-up, then a linear fall to `least`."""
     if step < warmup:
         return step / warmup
     done = min(1.0, (step - warmup) / max(1, total - warmup))

@@ -1,9 +1,8 @@
 """Log-probabilities of tokens and entropies, a piece of the logits at a time, from logits or from the head's input.
 
-`of_logits` takes logits that stand in memory; `FusedHead` makes each piece of them from hidden states and the head's
-weight, and once more for the gradient, so that they never stand there. A piece has as many tokens as fit in
-`PIECE` logits: neither the number of operations nor the memory besides the results grows with single tokens. All is
-computed in float32, from logits in the format in which the head computes them.
+`of_logits` takes logits in memory. `FusedHead` computes each piece from hidden states and the head's weight, and again
+for the gradient, so the full logits are never stored. A piece has as many tokens as fit in `PIECE` logits; this bounds
+the temporary memory and saves operations for single tokens. Both compute in float32, from logits in the head's dtype.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def entropies(logits: torch.Tensor, **_: Any) -> torch.Tensor:
 class FusedHead(torch.nn.Module):
     """verl's `FusedLinearForPPO` (verl/utils/experimental/torch_functional.py:220 (`class FusedLinearForPPO`)).
 
-    verl's rounds entropies to the weight's format, and the weight's gradient once for each 512 tokens, of which it
-    adds up the rounded sums; here both are in float32 until they are whole.
+    verl's rounds entropies to the weight's dtype, and the weight's gradient after every 512 tokens; this class
+    accumulates both in float32.
     """
 
     def forward(

@@ -1,8 +1,8 @@
-"""verl's replay buffer, asked often and with a bound; verl loads it by `trainer.v1.sampler.custom_sampler`.
+"""verl's replay buffer, polled every 0.05 s, with a limit on refills; `trainer.v1.sampler.custom_sampler` names it.
 
 verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/replay_buffer.py:409
-(`time.sleep(self.poll_interval)`)), so that generating takes 2.1, 4.1 or 10.1 s and never anything between: up to 2 s
-of every step and validation.
+(`time.sleep(self.poll_interval)`)), so generation times are rounded up to steps of 2 s: up to 2 s are lost
+in every step and validation.
 
 Where the reward raises for a response, verl drops the response, fills the batch up with copies, and says so in its log
 alone (verl/trainer/ppo/v1/agent_loop_tq.py:140 (`status = "failure"`)). Here such a response ends the run.
@@ -27,9 +27,8 @@ POLL_SECONDS = 0.05
 class BoundedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
 
-    verl hands a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
-    so the recipe's translation refers to the same keys in `sampler_kwargs`, and they take the effect that they have on
-    verl's own buffer.
+    verl gives a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
+    so the translation passes the same keys in `sampler_kwargs`; they act as on verl's own buffer.
     """
 
     filter_groups_metric: str | None

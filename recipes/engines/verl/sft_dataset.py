@@ -1,7 +1,8 @@
 """Rows of verl's supervised trainer, tokenised as whole conversations.
 
-verl tokenises each message alone and stops where that is not the conversation: Qwen3's template puts an empty `<think>`
-block in front of the last answer only (verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)).
+verl tokenises each message alone and raises where the pieces differ from the conversation
+(verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)). With Qwen3's template they do: it puts an empty
+`<think>` block in front of the last answer only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
 
 class WholeConversations(MultiTurnSFTDataset):
-    """Trains on the last message, the answer: on every token behind the prompt that the model is sampled with."""
+    """Trains on the tokens of the last message, the answer; the prompt before it is masked out of the loss."""
 
     tokenizer: Any
     apply_chat_template_kwargs: Any

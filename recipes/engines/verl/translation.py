@@ -150,7 +150,7 @@ def _changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def left_out(recipe: Recipe) -> list[str]:
-    """What a user should know of a run of verl as it is; nothing where it is changed."""
+    """Return notes on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
     if recipe.trainer.patches or recipe.engine != "verl":
         return []
     from recipes.engines.verl import upstream
@@ -234,7 +234,10 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
-    """Token budgets of micro-batches. Without a budget of its own, a micro-batch of k responses gets k full lengths."""
+    """Return the token budgets of micro-batches; without one in the recipe, k responses get k full lengths.
+
+    On GPUs `memory_filled` (config/gpus.py) sets the budget, so the micro-batch sizes do not count there.
+    """
     actor = recipe.worker.actor
 
     def tokens(responses: int | None) -> int:
@@ -356,7 +359,7 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
 
 
 def saves_adapters_alone(recipe: Recipe) -> bool:
-    """Whether a checkpoint's shards hold the adapters and nothing else; a resumed run reads the model's folder again.
+    """Return whether a checkpoint's shards hold the adapters alone; a resumed run reads the model's folder again.
 
     Without a whole model beside them the shards are whole, so that verl's own tool can merge them.
     """

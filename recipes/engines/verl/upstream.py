@@ -35,7 +35,7 @@ class Change:
     gain: str
     pull_request: str
     needed: bool
-    """Whether nothing runs without it on a machine without a GPU."""
+    """A machine without a GPU cannot run without it."""
 
 
 CHANGES: list[Change] = []
@@ -57,7 +57,7 @@ def change(
 
 
 def are_on() -> bool:
-    """Whether changes are made in this process."""
+    """Return whether changes are made in this process."""
     return os.environ.get(SWITCH) != "0"
 
 
@@ -69,7 +69,7 @@ def apply(*places: Place) -> None:
 
 
 def original(place: str, name: str) -> Any:
-    """What verl or vLLM has by a name of a module, or of `module:Class`, whether or not it was replaced."""
+    """Return verl's or vLLM's own object by the name in a module or `module:Class`, replaced or not."""
     found = ORIGINALS.get((place, name))
     return getattr(_owner(place), name) if found is None else found
 
@@ -224,7 +224,7 @@ def rows_selected_together() -> None:
 
 
 def _one_row_each(column: Any) -> bool:
-    """Whether a column is jagged with a vector in each row, all values beside one another."""
+    """Return whether a column is a contiguous jagged tensor, without gradient, with one vector a row."""
     jagged = column.is_nested and hasattr(column, "offsets")  # the other layout of torch's nested tensors has none
     return jagged and column.dim() == 2 and column.is_contiguous() and not column.requires_grad
 

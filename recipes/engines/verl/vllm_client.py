@@ -1,4 +1,4 @@
-"""verl's client of its vLLM server, in each rank of the trainer: it sends weights while somebody receives them.
+"""verl's client of its vLLM server, in each rank of the trainer: it stops sending weights when the receiver fails.
 
 The socket's name has the address of the Ray cluster besides the job's id. Every new cluster gives its first job the
 same id, and two clusters that run at the same time have different addresses.
@@ -19,7 +19,7 @@ from recipes.engines.verl import upstream
 
 POLL_MILLISECONDS = 500
 CAUSE_SECONDS = 60.0
-"""How long the receiver's call may take to end with its error once its socket is closed."""
+"""Seconds in which the receiver's call has to end with its error once its socket is closed."""
 
 RECEIVING: ContextVar[ray.ObjectRef | None] = ContextVar("RECEIVING", default=None)
 """The result of the receiver's call; None on ranks that did not make it. Where one engine spans several GPUs, only its
@@ -34,9 +34,9 @@ def job() -> str:
 
 
 class WatchedSocket:
-    """The three calls that the sender makes of a ZMQ socket; a wait ends where the receiver ends.
+    """The three ZMQ calls that the sender uses; a wait raises when the receiver has ended.
 
-    No clock ends the wait for a receiver that lives, since other programs may starve it. The launcher's watchdog ends a
+    A wait has no timeout while the receiver lives, as other programs may slow it down. The launcher's watchdog ends a
     run that does nothing (`recipes/runs/supervise.py`).
     """
 
@@ -81,8 +81,9 @@ class WatchfulSender(BucketedWeightSender):
     verl's own waits for each acknowledgement without a limit
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
     vLLM's worker hangs the run. Here each rank sees its worker's end of the socket close, and the rank that called the
-    receivers sees the call end. A worker other than the engine's first that fails before it opens its end is noticed
-    with adapters; with whole weights, whose ranks wait for one another, at a collective's limit or by the watchdog.
+    receivers sees the call end. Only a worker that is not its engine's first and fails before it opens its socket is
+    seen otherwise: with adapters at once; with whole weights, whose ranks wait for one another, at a collective's
+    timeout or by the watchdog.
     """
 
     def _init_socket(self) -> None:
@@ -91,7 +92,7 @@ class WatchfulSender(BucketedWeightSender):
 
 
 class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
-    """verl's client with that sender, and with the job id in its socket's name replaced."""
+    """verl's client with `WatchfulSender`, and with `job()` instead of Ray's job id in the socket's name."""
 
     zmq_handle: str
 

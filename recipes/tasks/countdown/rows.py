@@ -63,12 +63,12 @@ def rows(problems: Iterable[Problem], split: str) -> Iterator[Row]:
 
 
 def multiset(row: Row) -> tuple[int, ...]:
-    """What train and test may not share: the numbers, whatever their order."""
+    """Return the numbers, sorted; train and test may not share them."""
     return tuple(sorted(row["extra_info"]["numbers"]))
 
 
 def counted_by(row: Row) -> dict[str, int]:
-    """What the manifest counts rows by."""
+    """Return the values by which the manifest counts rows."""
     return {"sizes": len(row["extra_info"]["numbers"])}
 
 

@@ -107,5 +107,5 @@ def generated(settings: WordSettings, *, seed: int) -> Iterator[Split]:
 
 
 def counted_by(row: Row) -> dict[str, int]:
-    """What the manifest counts rows by."""
+    """Return the values by which the manifest counts rows."""
     return {"num_steps": row["extra_info"]["num_steps"]}

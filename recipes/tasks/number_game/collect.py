@@ -25,7 +25,7 @@ MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template i
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Appearance):
-    """What is on the screen in an episode: how it looks, its split, its number there, and the codes of its rounds."""
+    """The screen of an episode: appearance, split, number in the split, and the codes of its rounds."""
 
     split: str
     number: int

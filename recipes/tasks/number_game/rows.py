@@ -169,12 +169,12 @@ def _image_column(table: pa.Table, source: str) -> str:
 
 
 def problem(row: Row) -> str:
-    """What train and test may not share: the deal, where it is known."""
+    """Return the deal, which train and test may not share; the row's id where the deal is unknown."""
     return row["extra_info"].get("deal", row["id"])
 
 
 def counted_by(row: Row) -> dict[str, str]:
-    """What the manifest counts rows by."""
+    """Return the values by which the manifest counts rows."""
     info, answer = row["extra_info"], row["answer"]
     tables = {"answers": answer, "screens": f"{info['width']}x{info['height']}"}
     return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})
