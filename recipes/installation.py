@@ -33,7 +33,7 @@ def pins(extra: str, text: str) -> list[str]:
 
 
 def is_complete(package: Distribution) -> bool:
-    """False for what an interrupted pip left behind: no record of its files, or files missing or cut short."""
+    """Return whether a package is whole: it has a record of its files, and none of them is missing or cut short."""
     if package.read_text("RECORD") is None or not package.metadata["Name"]:
         return False
     files = [(Path(str(file.locate())), file.size) for file in package.files or [] if file.suffix != ".pyc"]
@@ -41,7 +41,7 @@ def is_complete(package: Distribution) -> bool:
 
 
 def repair(venv: Path) -> list[str]:
-    """Make pip forget what is half installed, so that it installs it again; the names of what it forgot."""
+    """Remove pip's records of half-installed packages, so that it installs them again; return their names."""
     forgotten = []
     for site, package in _packages(venv):
         if not is_complete(package):
@@ -54,7 +54,7 @@ def repair(venv: Path) -> list[str]:
 
 
 def wrong(venv: Path, wanted: list[str]) -> list[str]:
-    """The pins that the environment does not hold, whole and in that version."""
+    """Return the pins that the environment lacks, or has only in part or in another version."""
     have: dict[str, str] = {}
     broken: set[str] = set()
     for _, package in _packages(venv):

@@ -307,7 +307,7 @@ def run(chosen: Plan, console: Console) -> int:
 
 
 def _check_steps(chosen: Plan, rows: int) -> None:
-    """Refuse a batch without rows, and more steps than the epochs have: verl saves at the last step it was promised."""
+    """Refuse a batch without rows, and more steps than the epochs have: verl would not reach its saving step."""
     settings = chosen.settings
     steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)
     if steps < 1:

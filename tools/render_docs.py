@@ -56,7 +56,7 @@ _OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
 
 
 def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
-    """The page with its generated blocks made anew. Raises RecipeError for a block that is unknown or not closed."""
+    """Return the page with new generated blocks. Raises RecipeError for a block that is unknown or not closed."""
     text = page.read_text(encoding="utf-8")
     closed = {match["name"] for match in _BLOCK.finditer(text)}
     for name in _OPEN.findall(text):
@@ -77,7 +77,7 @@ def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
 
 
 def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:
-    """Return whether the page says something else than the code does."""
+    """Return whether a generated block of the page differs from the code."""
     return rendered(page, blocks) != page.read_text(encoding="utf-8")
 
 

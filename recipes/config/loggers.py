@@ -24,10 +24,10 @@ def logged_in(environ: Mapping[str, str]) -> bool:
 
 
 def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:
-    """The loggers that take part: a recipe's `wandb` stays only if the user asks for it in this run or is logged in.
+    """Return the loggers that take part; `wandb` only if the user asks for it in this run or is logged in.
 
-    WANDB_MODE asks for it, or with `disabled` against it. `file` always takes part: progress, history and the closing
-    table are read from it.
+    WANDB_MODE asks for it; `disabled` drops it despite a login. `file` always takes part: progress, history and the
+    closing table are read from it.
     """
     mode = environ.get("WANDB_MODE", "").strip()
     takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
@@ -41,11 +41,11 @@ _PLACES = {
     "swanlab": ("SWANLAB_LOG_DIR", "{folder}/swanlab"),
     "mlflow": ("MLFLOW_TRACKING_URI", "sqlite:///{folder}/mlflow.db"),
 }
-"""Logger -> the variable that says where it writes; without it the trainer's working folder, or /tmp (mlflow)."""
+"""Logger -> variable of its output folder; the default is the trainer's working folder, or /tmp (mlflow)."""
 
 
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the trainer: what loggers write goes to the run's `folder`, offline where there is no login."""
+    """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login."""
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
     if "swanlab" in loggers and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE")):

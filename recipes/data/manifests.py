@@ -51,7 +51,7 @@ class Manifest:
 
 
 def plain(facts: Any) -> Any:
-    """Facts as JSON has them; counters in the order of their keys."""
+    """Convert facts to JSON's types, with counters in the order of their keys."""
     if isinstance(facts, Mapping):
         return {str(key): plain(facts[key]) for key in (sorted(facts) if isinstance(facts, Counter) else facts)}
     return [plain(each) for each in facts] if isinstance(facts, list | tuple) else facts

@@ -17,4 +17,4 @@ verl writes the first six, `verl/trainer.py` adds the rest; `recipes/runs/respon
 
 ROW_ID, DATA_SOURCE = "row_id", "data_source"
 OWN = ("input", "output", "gts", "score", "step", "uid")
-"""A part of a reward's result with such a name is not written: it would stand in place of the trainer's value."""
+"""The trainer's own fields; a part of a reward's result with such a name is not written, as it would replace them."""

@@ -59,7 +59,7 @@ def packed_attention(
         (tokens, heads, dim).
 
     Raises:
-        RecipeError: dropout, or a number format that the GPU kernel does not take.
+        RecipeError: dropout, or a dtype that the GPU kernel does not take.
     """
     if dropout_p:
         raise RecipeError(
@@ -96,7 +96,7 @@ def one_by_one(
     scale: float | None,
     window_size: tuple[int, int],
 ) -> torch.Tensor:
-    """Return what the GPU's kernel computes, one sequence after the other on any device: the kernel of CPUs.
+    """Compute what the GPU's kernel does, one sequence after the other, on any device; CPUs use it.
 
     On a CPU it costs less than padding: 64 responses of 25 tokens on average and 64 at most took 0.57 s of processor
     time with their gradients, and 0.90 s padded.
@@ -159,7 +159,7 @@ def attention_forward(
     """The attention registered with transformers: its own for flash-attn, with the bounds found once a forward pass.
 
     transformers looks for the bounds of packed sequences in every layer, and each look makes the host wait for the
-    GPU. They are the same in all layers, and so is the tensor that they come from, which keeps them here.
+    GPU. They are the same in all layers, and so is the tensor that they come from; here they are cached on it.
 
     Args:
         module: the attention layer.
@@ -197,7 +197,7 @@ def attention_forward(
 def _is_packed(
     query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> bool:
-    """Return whether positions tell sequences apart and are whole, because verl gathers those that ranks share."""
+    """Return whether rows are packed and whole; sequences that ranks share (Ulysses) are left to verl."""
     from verl.utils.ulysses import get_ulysses_sequence_parallel_world_size
 
     return (
@@ -222,7 +222,7 @@ def _longest(bounds: torch.Tensor) -> int:
 
 
 def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any]) -> Any:
-    """`compute(tensor)`, kept on the tensor itself: it lives as long as the tensor, and no other pass can see it."""
+    """Return `compute(tensor)`, cached on the tensor, so that it lives as long and no other pass sees it."""
     if not hasattr(tensor, name):
         setattr(tensor, name, compute(tensor))
     return getattr(tensor, name)
@@ -272,7 +272,7 @@ def _qwen2_vl_forward(shared_by_ranks: Callable[..., Any]) -> Callable[..., Any]
     (`Qwen2VLAttention.forward`)).
 
     verl's own is needed where ranks share sequences (Ulysses). Elsewhere transformers' own does the same with packed
-    responses, looks for the bounds once a pass, keeps the number format and uses liger's kernels where they are on.
+    responses, looks for the bounds once a pass, keeps the dtype and uses liger's kernels where they are on.
     """
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLAttention
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLAttention

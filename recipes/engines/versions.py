@@ -22,7 +22,7 @@ def check(hardware: str, vllm: bool = True) -> None:
     """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
 
     Args:
-        vllm: whether vLLM is changed here. Where it is not, any that verl takes will do on GPUs, and none for a plan.
+        vllm: whether this run changes vLLM; if not, vLLM's version is not checked.
     """
     for name, tested in TESTED[hardware].items():
         if name == "vllm" and not vllm:

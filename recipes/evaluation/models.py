@@ -22,7 +22,7 @@ EXPORTED = ("huggingface", "actor/huggingface", "global_step_*/actor/huggingface
 
 @dataclass(frozen=True)
 class Model:
-    """`folder` holds the weights, `note` says what was taken instead of what the user named."""
+    """A folder with weights; `note` says which model was taken in place of the one that the user named."""
 
     folder: Path
     note: str = ""
@@ -77,7 +77,7 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
 
 
 def _last_whole(root: Path, option: str) -> Path:
-    """The last model whose save ended: the engine names a step after everything else of it is written."""
+    """Return the last complete model: the engine's tracker names a step only after all its files are written."""
     models, named = _exported(root), last_checkpoint(root)
     if not models:
         raise RecipeError(
@@ -127,7 +127,7 @@ class Subject:
 
     Attributes:
         label: "model", or "base" and "trained" in a comparison.
-        name: for people; `asked`: what the user wrote; `note`: what was taken instead, or what to beware of.
+        name: for reports; `asked`: the user's text; `note`: the model taken in its place, or a warning.
         model_hash: identity for the cache.
         source: the model's folder, or the server that has it.
     """
@@ -140,7 +140,7 @@ class Subject:
     note: str = ""
 
     def generator(self, engine: Engine) -> str:
-        """Return what answers for this model, with what changes its answers, as text for the cache's key."""
+        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         return engine.generator(server=isinstance(self.source, Server))
 
     @property

@@ -30,7 +30,7 @@ def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict
 
 @dataclass(frozen=True)
 class Filtered:
-    """Rows in the file of `--filter_out`: kept, dropped, and kept without a probe; `why`: dropped rows by reason."""
+    """Row counts of `--filter_out`: kept, dropped, and kept without a probe; `why` counts dropped rows by reason."""
 
     path: str
     kept: int
@@ -48,10 +48,10 @@ def write_filtered(
     *,
     overwrite: bool = False,
 ) -> Filtered:
-    """Copy the rows of `source` that give a signal or were not probed to `target`, with a manifest that says what left.
+    """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest counts the others.
 
     Args:
-        decided_by: what made the decision (model, sampling, reward), for the manifest.
+        decided_by: model, sampling and reward of the probe, for the manifest.
 
     Raises:
         RecipeError: no row is left.
@@ -141,7 +141,7 @@ class Probe:
     Attributes:
         verdicts: one per figure that decides; none for a reward without an accuracy, whose scale is not known.
         prompts: prompts a training step, or None where it is not known.
-        kept: how many of them, as an expectation, have a group with any variance.
+        kept: expected number of those prompts whose group has any variance.
         recommendation: one piece of advice.
     """
 
@@ -166,7 +166,7 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
 def _recommendation(
     summary: PassSummary, verdicts: list[Verdict], batch: int | None, kept: float | None
 ) -> tuple[str, str]:
-    """One piece of advice with its level: the first thing that stands in the way, or that nothing does."""
+    """Return level and advice: on the first obstacle, or to train where there is none."""
     truncated = summary.figures["truncated"].value
     if truncated > TRUNCATION_HARMS:
         return "weak", (

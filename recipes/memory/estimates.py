@@ -1,4 +1,4 @@
-"""Memory by phase, from a model's sizes and what a run does with them: what a GPU holds, and what the machine holds.
+"""Memory estimates by phase, for a GPU and for the host, from a model's sizes and a run's settings.
 
 Bytes a token come from `shape.py`; here they are added up over what is in memory at the same time. An update has two
 peaks: the backward pass (state, activations, gathered layers), and Adam's step, for which torch makes one more copy of
@@ -19,7 +19,7 @@ from recipes.memory.shape import Shape
 
 GIGABYTE = 10**9
 RESERVED_BYTES = 6 * GIGABYTE
-"""Of a GPU, for vLLM asleep and the CUDA contexts of its processes."""
+"""GPU memory of sleeping vLLM and of the CUDA contexts of its processes."""
 
 HALF, FULL = 2, 4
 """Bytes of a number."""
@@ -102,7 +102,7 @@ class MemoryPlan:
         return self.weight_bytes * (self.shape.parameters + adapters) / self.ranks
 
     def share(self, copies: int) -> float:
-        """Bytes of one rank's share of so many numbers for each trained weight."""
+        """Bytes of one rank's share of `copies` numbers for each trained weight."""
         return copies * self.weight_bytes * self.trained / self.ranks
 
     def resting(self) -> dict[str, float]:
@@ -129,12 +129,12 @@ class Phase:
 
     @property
     def fits(self) -> bool:
-        """False where it surely does not fit."""
+        """Return False only where it surely does not fit."""
         return self.limit is None or self.need <= self.limit * (1 + self.spread)
 
     @property
     def is_close(self) -> bool:
-        """Return whether it fits only if what lies beside it is small, or the estimate too high."""
+        """Return whether it fits only if the memory beside it is small, or the estimate too high."""
         return self.fits and self.limit is not None and self.need + self.aside > self.limit
 
     def __str__(self) -> str:

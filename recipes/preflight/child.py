@@ -1,4 +1,4 @@
-"""Work in a process of its own, for what imports torch or runs a user's code: one question, one answer.
+"""Child processes for work that imports torch or runs a user's code: one question, one answer.
 
 The question is a dataclass; both travel as JSON."""
 
@@ -26,15 +26,15 @@ _MARK, _ERROR = "answer: ", "refused: "
 
 
 PROGRESS = "trying "
-"""First word of a line in which the process tells its next step."""
+"""Prefix of a line in which the process names its next step."""
 
 
 def ask(module: str, question: DataclassInstance, answer: type[Answer], limit_s: float, where: str, fix: str) -> Answer:
-    """The answer of the `main` of a module, which calls `answer_with`.
+    """Run a module's `main`, which calls `answer_with`, in a child process, and return its answer.
 
     Args:
-        answer: the type of what the module answers with.
-        where, fix: of the error for a process that ends without an answer, or that has none within `limit_s`.
+        answer: type of the module's answer.
+        where, fix: of the error for a process that ends without an answer or exceeds `limit_s`.
 
     Raises:
         RecipeError: there is no answer; or the error that the module raised, with `where` beside its own.

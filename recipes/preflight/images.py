@@ -25,7 +25,7 @@ from recipes.preflight.child import answer_with, ask
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
-"""Rows of each file whose images are decoded where their format has no checksums; of PNG every chunk is checked."""
+"""Rows of each file whose images are decoded if their format has no checksums; PNG's checksums are always checked."""
 COUNTING_LIMIT_S = 600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
@@ -163,7 +163,7 @@ def opened(image: Any, folder: str | None) -> Any:
 
 
 def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
-    """Return what EasyR1 makes of a prompt: its `format_prompt`, with the prompt as `content`."""
+    """Return EasyR1's formatting of a prompt: its `format_prompt`, with the prompt as `content`."""
     if not recipe.data.format_prompt:
         return str
     from jinja2 import Template
@@ -258,10 +258,10 @@ def count(question: Question) -> list[int]:
 
 
 def _scaled(images: list[Any], question: Question, processor: Any) -> tuple[list[Any], dict[str, int]]:
-    """Images as an engine hands them to the processor, and the bounds that it hands on.
+    """Scale images as the engine does; return them with the bounds that it passes to the processor.
 
     verl rounds to whole tokens (`fetch_image`) and gives both bounds to the processor; EasyR1 scales into the bounds
-    (`verl/utils/dataset.py:process_image`) and leaves the processor its own.
+    (`verl/utils/dataset.py:process_image`), and the processor keeps its own bounds.
     """
     low, high = question.low, question.high
     if question.engine == "verl":

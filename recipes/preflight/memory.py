@@ -1,4 +1,4 @@
-"""The check of memory: what does not fit GPUs or machine is refused, with the nearest changes that fit.
+"""Memory check: a run that does not fit GPUs or host is refused, with the nearest changes that fit.
 
 `recipes/memory/estimates.py` has the estimate of each phase, `recipes/memory/fit.py` what is chosen.
 """
@@ -29,7 +29,7 @@ COSTS = {
 
 
 def tightest_phases(every: Iterable[MemoryPlan]) -> list[Phase]:
-    """Of every phase the one that has the least to spare, from the plans of the GPUs.
+    """Return every phase as it is on the GPU with the least memory to spare for it.
 
     vLLM takes a share of what each GPU has, so that generation may be tightest on another GPU than the rest.
     """
@@ -38,7 +38,7 @@ def tightest_phases(every: Iterable[MemoryPlan]) -> list[Phase]:
 
 
 def check_memory(recipe: Recipe) -> list[str]:
-    """Raise where a phase surely does not fit; remark on what was chosen, on each phase's estimate, and what is close.
+    """Raise where a phase surely does not fit; return remarks on choices, each phase's estimate and close fits.
 
     Raises:
         RecipeError: names the phase that lacks most, who holds memory of the GPUs, and what would fit.
@@ -74,7 +74,7 @@ def check_memory(recipe: Recipe) -> list[str]:
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
-    """Return why nothing is estimated. Raises RecipeError where the estimate is what was asked for."""
+    """Return why nothing is estimated. Raises RecipeError where the user asked for the estimate."""
     if recipe.hardware == "gpu" and not chosen:
         return (
             "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
@@ -96,7 +96,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
 
 
 def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
-    """Return what the memory decided, and what it costs."""
+    """Return the settings that the memory decided, with their cost."""
     decided = [name for name, key in fit.KEYS.items() if recipe.source_of(key).layer == "hardware"]
     costs = [text for name, text in COSTS.items() if name in decided and getattr(plan, name)]
     held = fit.cached_responses(plan)

@@ -1,4 +1,4 @@
-"""Resuming: which checkpoint a run goes on from, whether that is its own, and what takes effect when it does.
+"""Resuming: the checkpoint that a run goes on from, whether it is the run's own, and which changes take effect.
 
 verl restores from a checkpoint the weights, the optimiser, the schedule, the random state
 (`FSDPCheckpointManager.load_checkpoint`) and the place in the data (`PPOTrainer._load_checkpoint`). Learning rate,
@@ -112,7 +112,7 @@ def start(recipe: Recipe) -> Start:
     """Return where a run starts, by the files that are there now.
 
     Raises:
-        RecipeError: no checkpoint that could be gone on from, where some are there.
+        RecipeError: there are checkpoints, and none can be resumed.
     """
     named = recipe.trainer.load_checkpoint_path
     if named:
@@ -129,7 +129,7 @@ def start(recipe: Recipe) -> Start:
     if checkpoint is None:
         last = last_checkpoint(place)
         wrote = last.ranks() if last else None
-        if wrote and wrote != recipe.n_gpus:  # told as what it is, not as files that are missing
+        if wrote and wrote != recipe.n_gpus:  # named as such, not as missing files
             expected = Expected(expected.layout, wrote, expected.parts)
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
@@ -188,10 +188,10 @@ def _others(step: Path) -> str:
 
 
 def check_resume(recipe: Recipe) -> list[str]:
-    """Raise where the run would go on from, or write over, what is not its own, or cannot do what its settings say.
+    """Raise where the run would resume or overwrite another run's checkpoint, or cannot do what its settings say.
 
     Returns:
-        What it goes on from, what that has not, and each setting that differs from the earlier attempt.
+        The checkpoint that it resumes, what this lacks, and each setting that differs from the earlier attempt.
     """
     place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
@@ -279,7 +279,7 @@ def repaired(recipe: Recipe) -> Start:
 
 
 def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
-    """The recipe as the trainer gets it: what a checkpoint does not hold is not opened, nor a place in other data."""
+    """Return the trainer's recipe: it opens neither parts that the checkpoint lacks nor a place in other data."""
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
@@ -302,7 +302,7 @@ def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
 
 
 def record(recipe: Recipe, begin: Start) -> None:
-    """Write into the folder whose checkpoints it holds, and into the run's files what has changed."""
+    """Write the record into the folder of the checkpoints, and the changes into the run's files."""
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
     ours = fingerprint(recipe)

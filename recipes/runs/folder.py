@@ -38,7 +38,7 @@ from recipes.runs.metrics import (
 from recipes.runs.responses import Responses, Rollouts
 
 ATTEMPT = "==== attempt of "
-"""Begins the line of `train.log` where an attempt begins."""
+"""Prefix of the line of `train.log` at which an attempt begins."""
 State = Literal["starting", "running", "finished", "ended early"]
 
 
@@ -49,8 +49,8 @@ class RunFiles:
         folder: `artifacts/runs/<experiment>`.
         lock: held by the launcher, whose process id it holds.
         attempt: metrics of the attempt that this process runs, as the trainer writes them.
-        attempts: such files of every attempt whose metrics are not in `metrics` yet.
-        summary: what a trainer of its own, such as the pointer selector's, writes when it has finished.
+        attempts: metrics files of the attempts that are not in `metrics` yet.
+        summary: result file of a separate trainer, such as the pointer selector's, written at its end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -263,10 +263,10 @@ class Change(NamedTuple):
     """One thing that differs between two attempts.
 
     Attributes:
-        name: a key, or what is compared by its content.
+        name: a key, or a name of compared content.
         old, new: its values; hashes for content.
         effect: what becomes of the new value.
-        content: whether it makes another run of it.
+        content: whether the change makes it another run.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Labels and options: the whole statement is one of a label's spellings, or names one option by its letter."""
+"""Labels and options: the whole statement has to be a label's spelling, or name one option by its letter."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").
 
 @lru_cache(maxsize=4096)
 def gold_option(gold: str) -> str:
-    r"""The letter that a gold answer such as `B`, `(B)` or `\text{(B)}` is; "" where it is something else."""
+    r"""Return the option letter of a gold answer such as `B`, `(B)` or `\text{(B)}`; "" for any other answer."""
     match = _OPTION(answers.plain(gold))
     return "" if match is None or match[3] or match[4] or match[5] else (match[1] or match[2]).upper()
 
 
 @lru_cache(maxsize=16_384)
 def read_option(statement: str) -> str:
-    """The one option that a statement is: `B`, `(B)`, `B. text`, `B (42)`; "" where it names none or several."""
+    """Return the one option that a statement names: `B`, `(B)`, `B. text`, `B (42)`; "" for none or several."""
     text = answers.plain(statement) if len(statement) <= answers.LONGEST else ""
     if len(text) == 1 and "A" <= text.upper() <= "J":
         return text.upper()
@@ -40,7 +40,7 @@ class Labels:
             `{"label": ..., "labels": [...], "aliases": {label: [spelling, ...]}}`.
 
     Raises:
-        ValueError: none of these, or a spelling that stands for two labels.
+        ValueError: the truth has none of these forms, or one spelling stands for two labels.
     """
 
     def __init__(self, truth: Any) -> None:
@@ -69,7 +69,7 @@ class Labels:
             raise ValueError(f"{spelling!r} is empty, or stands for two labels")
 
     def read(self, statement: str) -> str:
-        """The label that a statement is, as `bare` spells it; "" where it is none of those that are known."""
+        """Return the label that a statement names, as `bare` spells it; "" for a label that is not known."""
         text = answers.bare(statement[: answers.LONGEST])
         if text in self.spellings:
             return self.spellings[text]

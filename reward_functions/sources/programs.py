@@ -183,7 +183,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
 
 
 def _codec() -> Codec:
-    """Return a codec to which everything that is no data is one thing, equal to nothing."""
+    """Return a codec that maps everything but data to one object, which equals nothing."""
     return Codec(
         lambda value: ("object", 0), {"object": lambda number: NotImplemented, "iterator": lambda items: NotImplemented}
     )
@@ -192,7 +192,7 @@ def _codec() -> Codec:
 # --- What the text of a test takes from the program ---
 
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}
-# A test that has these could execute what the program returns, out of the sandbox's process for the program.
+# A test with these names could execute what the program returns, outside the sandbox's process for the program.
 CODE = {
     *("eval", "exec", "compile", "__import__", "builtins", "pickle", "marshal", "shelve", "runpy", "importlib"),
     "ctypes",
@@ -251,7 +251,7 @@ def read_test(text: str) -> Test:
     imports |= {name: name for name in used if name in MODULES and name not in alone}
     wanted = [name for name in used if name not in imports and name not in PYTHON]
     called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    if not wanted:  # the first that could be is the program's, rather of the standard library than a builtin
+    if not wanted:  # the first candidate is the program's; standard library before builtins
         wanted = [*(name for name in used if name in STANDARD), *(name for name in called if name in used)][:1]
     if not wanted:
         raise TruthError("it takes nothing of the program: all its names are its own or Python's")
@@ -290,7 +290,7 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
 TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
 MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
-LESS_THAN_A_WHOLE = 0.5  # but never as much as this, so that different integers are different
+LESS_THAN_A_WHOLE = 0.5  # upper bound of the tolerance, so that different integers stay different
 
 
 def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
@@ -359,13 +359,13 @@ def _close_texts(ours: str, theirs: str) -> bool:
 
 
 def close(ours: Any, theirs: Any) -> bool:
-    """Are these finite numbers equal within the tolerance?"""
-    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond which less than a whole is the smaller bound
+    """Return whether two finite numbers are equal within the tolerance."""
+    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond this LESS_THAN_A_WHOLE is the smaller bound
     return abs(ours - theirs) <= TOLERANCE * size and abs(ours - theirs) < LESS_THAN_A_WHOLE
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Is a return value the expected JSON?
+    """Return whether a return value equals the expected JSON.
 
     Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
     True is no number.
@@ -402,6 +402,6 @@ def _same_items(items: Any, expected: dict[str, Any]) -> bool:
 
 
 def _json_key(key: Any) -> str:
-    """The key that JSON has for a key that is no text."""
+    """Return JSON's text of a key that is not text."""
     constants = {None: "null", True: "true", False: "false"}
     return constants[key] if key is None or isinstance(key, bool) else repr(key)

@@ -1,8 +1,8 @@
 """Models of a published architecture's sizes with random weights, for timing where no weights can be had.
 
-A random model never ends its responses, and all its tokens are as likely as one another. Here the end is as likely as
-asked for: one dimension of the residual stream is a constant that no layer writes to, and the row of the end token in
-the output embedding reads it. Responses then have geometric lengths, as different as those of real runs.
+A random model gives all tokens about the same probability, so its responses hardly ever end. Here the end token has the
+probability that the caller asks for: one dimension of the residual stream is a constant that no layer writes to, and
+the end token's row of the output embedding reads it. Response lengths are then geometric, as varied as in real runs.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def build(
 
     Args:
         name: one of `SHAPES`.
-        texts: what the tokenizer is trained on; the rest of its vocabulary are entries that only sampling reaches.
-        mean_tokens: average length of responses that nothing cuts off.
-        device: where the weights are drawn; None: on a GPU where there is one, since a CPU takes minutes for billions.
+        texts: the tokenizer's training texts; only sampling reaches the rest of its vocabulary.
+        mean_tokens: average length of responses without a length limit.
+        device: where the weights are drawn; None: a GPU if there is one, as a CPU takes minutes for billions of them.
     """
     import torch
 
@@ -83,7 +83,7 @@ def parameters(folder: Path) -> int:
 
 
 def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedTokenizerFast:
-    """Qwen's marks and chat format over pieces of the texts, filled up to `size` entries."""
+    """Return a tokenizer trained on the texts, with Qwen's special tokens and chat format, padded to `size` entries."""
     from tokenizers import Tokenizer
 
     from tools.tiny_models.text import CHAT_TEMPLATE, SPECIAL, train_tokenizer
@@ -100,7 +100,7 @@ def _tokenizer(texts: Iterable[str], size: int, vision: bool) -> PreTrainedToken
     missing = size - len(tokenizer)
     if missing < 0:
         raise RecipeError(f"the texts have more pieces than {size}", where="tokenizer", fix="give fewer texts")
-    # As pieces of the model, which load in a second; as many added tokens take every process minutes.
+    # Entries of the BPE model load in a second; as many added tokens would take every process minutes.
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     first = len(tokenizer)
     content["model"]["vocab"] |= {f"\u0120word{index}": first + index for index in range(missing)}
@@ -155,7 +155,7 @@ def _empty(sizes: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> PreTrai
 
 
 def _end_with(model: PreTrainedModel, end: int, probability: float) -> None:
-    """Make each token the end with this probability, whatever stands before it."""
+    """Give the end token this probability at every position, whatever the context."""
     import torch
 
     text = getattr(model.model, "language_model", model.model)

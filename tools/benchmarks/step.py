@@ -49,11 +49,11 @@ VALUES: dict[str, dict[str, Any]] = {
         "worker.rollout.max_num_seqs": 1024,
     },
 }
-"""Settings to compare: this repository's defaults, single keys besides, and the values of EasyR1's example."""
+"""Settings to compare: this repository's defaults, the same with one key changed, and EasyR1's example."""
 
 FULL_LENGTHS = {"easyr1": (1, 2)}
-"""Responses of full length that a pass of an update, and one of log-probabilities, has tokens for: EasyR1 derives its
-budgets of tokens from the sizes of its micro-batches."""
+"""Full-length responses in the token budgets of an update's pass and of a log-probability pass; EasyR1 derives both
+budgets from its micro-batch sizes."""
 
 STANDSTILL = {"worker.actor.optim.lr": 1e-12}
 """A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
@@ -77,7 +77,7 @@ Recomputation counts as nothing, attention neither."""
 class Workload:
     """Inputs of every run: rows of a task, a model and its number of parameters, sizes of a step, arguments.
 
-    `rate` are the floating-point operations a second and GPU of a plain matrix product.
+    `rate`: floating-point operations a second of a plain matrix product on one GPU.
     """
 
     task: str
@@ -98,16 +98,16 @@ class Measured:
 
     Attributes:
         name: which of `VALUES`.
-        gpus: that shared a step.
-        exit_code: of the launcher; steps before a failure count.
-        steps: that the medians are over.
+        gpus: number of GPUs in a step.
+        exit_code: the launcher's; steps before a failure count.
+        steps: number of steps behind the medians.
         step_s: seconds of a step.
         phase_s: seconds of each phase.
         tokens: tokens of a step, prompts included.
         tokens_per_gpu_s: tokens a second and GPU.
-        utilisation: share of the matrix rate in each phase that computes; a phase that is over sooner was left out by
-            the trainer, as the old log-probabilities are.
-        estimated_gb: the launcher's estimate of the same, before the start.
+        utilisation: share of the matrix rate in each computing phase; a phase that seems faster than that rate was
+            skipped by the trainer, as old log-probabilities may be, and is not listed.
+        estimated_gb: the launcher's estimate of `peak_gb`, before the start.
         peak_gb: most memory that PyTorch allocated, in GiB as verl prints it; None where it does not.
         rollout_kl: mean of log p(vLLM) - log p(trainer), in nats a token.
     """
@@ -208,7 +208,7 @@ def questions(files: str | Sequence[str]) -> list[str]:
 
 
 def build_apart(shape: str, folder: Path, texts: Sequence[str], mean_tokens: float) -> None:
-    """Build the model in a process that ends, since this one would keep the GPU's memory that it took."""
+    """Build the model in a child process, as this one would keep the GPU memory that it allocated."""
     process = multiprocessing.get_context("spawn").Process(
         target=shapes.build, args=(shape, folder, texts), kwargs={"mean_tokens": mean_tokens}
     )
@@ -345,8 +345,8 @@ def command(
     """Time training steps at a model's shape.
 
     Builds a model with random weights, runs the launcher once for each of the settings and numbers of GPUs, and prints
-    what it measured. The learning rate is so low that nothing moves: every step has the first one's lengths. A run
-    that fails or is stopped is reported with the steps that it completed.
+    what it measured. The learning rate is so low that no weight changes, so response lengths stay those of the first
+    step. A run that fails or is stopped is reported with the steps that it completed.
     """
     console = Console(highlight=False)
     with reported_errors():

@@ -90,7 +90,7 @@ def algorithm_table() -> str:
     )
 
 
-# Stated in every file so that nothing of another algorithm is left, and the default in all that follows from them.
+# Left out of the table: they are stated only so that no value of another algorithm stays.
 _UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker.actor.loss_scale_factor")
 
 

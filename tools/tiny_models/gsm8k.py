@@ -26,11 +26,11 @@ from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
 
-LARGEST = 99  # what annotators write behind `=`, right or wrong: one token each
+LARGEST = 99  # largest result of a step, right or wrong; each is one token
 CARELESS = 0.7
 """Share of the annotators who put the first two numbers together in some way; the others explain every step."""
 SLIPS = 0.15
-"""Chance that a careful annotator takes another operation than the right one, in each step."""
+"""Chance, in each step, that a careful annotator uses a wrong operation."""
 
 
 def possible(p: int, q: int) -> dict[str, int]:
@@ -40,7 +40,7 @@ def possible(p: int, q: int) -> dict[str, int]:
 
 
 def careful_response(problem: WordProblem, rng: random.Random) -> str:
-    """Return every step in a sentence of its own, one of them with a wrong operation now and then.
+    """Return a sentence for each step; each step has a wrong operation with probability `SLIPS`.
 
     After such a slip the next step may have no whole result; another operation then takes its place.
     """
@@ -59,8 +59,8 @@ def careful_response(problem: WordProblem, rng: random.Random) -> str:
     return gold_response("\n".join(sentences), str(value))
 
 
-# How Qwen2's tokenizer cuts text before BPE. transformers loads every Qwen2 model's tokenizer with this pattern,
-# whatever its tokenizer.json says; so what it would cut differently is an added token, which is taken out before.
+# Qwen2's pattern for splitting text before BPE. transformers uses it for every Qwen2 model, whatever its tokenizer.json
+# says; texts that have to stay whole are therefore added tokens, which are matched before the split.
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

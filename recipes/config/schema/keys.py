@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Source:
-    """Which layer set a key, and `where`: the file, variable or argument.
+    """The layer that set a key, and `where`: the file, variable or argument.
 
     `follows` is the key whose value was taken, where null stands for another key's value.
     """
@@ -68,7 +68,7 @@ Resume = Literal["content", "order", "setting", "place"]
 `place` (names, folders) is each attempt's own.
 """
 
-# Where verl keeps the groups of keys that it has elsewhere than EasyR1.
+# Group of keys -> verl's group, where verl has them elsewhere than EasyR1.
 VERL_GROUPS = {
     "worker.actor": "actor_rollout_ref.actor",
     "worker.actor.model": "actor_rollout_ref.model",
@@ -81,7 +81,7 @@ VERL_GROUPS = {
     "worker.reward.overlong_buffer": "reward.reward_kwargs.overlong_buffer_cfg",
 }
 SAME = "{same}"
-"""As `verl=`: verl has the key under the same name, in the group that corresponds."""
+"""Default of `verl=`: verl has the key under the same name, in the corresponding group."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,17 @@ class KeyInfo:
     Attributes:
         doc: one line that says what the key does.
         verl: verl's dotted names of the same quantity; empty where verl has none.
-        convert: how the value becomes verl's, where it does not stay as it is.
+        convert: function from the value to verl's, where they differ.
         computed: engines/verl/translation.py computes verl's values, from this key and others.
         alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
         not_on: engine -> why that engine cannot do it; only the default value is accepted there.
-        values_on: engine -> the values that the engine accepts, where it is not all of them.
+        values_on: engine -> the values that it accepts, where it does not accept all.
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
-        resume: what another value means to a run that is resumed.
-        fixed: why no checkpoint can go on with another value; empty where it can.
+        resume: effect of a changed value on a resumed run.
+        fixed: why a resumed run cannot change the value; empty where it can.
         needs: the key that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
-        left_open: null leaves it to the machine; a derived recipe has the default where that decides nothing.
+        left_open: null lets the machine decide; where it decides nothing, a derived recipe has the default.
     """
 
     doc: str
@@ -122,7 +122,7 @@ class KeyInfo:
 class Section(BaseModel):
     """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded.
 
-    `when_resumed`, `not_on` and `launcher` hold for those of its keys that say nothing else.
+    `when_resumed`, `not_on` and `launcher` are the defaults of its keys.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
@@ -158,7 +158,7 @@ class Resolved(Section):
 
 
 def settled(value: T | None) -> T:
-    """Return a value that is null only until the recipe is derived, as the size of a pass is."""
+    """Return a value that is null only until the recipe is derived, such as a micro-batch size."""
     if value is None:
         raise ValueError("the recipe is not derived yet")
     return value
@@ -168,9 +168,9 @@ def key(default: Any, doc: str, *, verl: str | tuple[str, ...] = SAME, alias: bo
     """Declare a key.
 
     Args:
-        default: or a factory of it.
-        verl: without it, verl has the key under the same name, if it has it at all.
-        alias: without it, verl's name is one wherever the value is handed over unchanged.
+        default: the value, or a factory of it.
+        verl: by default the same name, if verl has the key at all.
+        alias: by default true where verl gets the value unchanged.
         facts: those of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
@@ -240,7 +240,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
 
 
 def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> KeyInfo:
-    """Fill in what the section says of its keys, and verl's groups in names such as `{role}.strategy`."""
+    """Fill in the section's defaults, and verl's groups in names such as `{role}.strategy`."""
     if issubclass(section, Section):
         resume, lacks = info.resume or section.when_resumed, info.not_on or section.not_on
         info = replace(info, resume=resume, not_on=lacks, launcher=info.launcher or section.launcher)

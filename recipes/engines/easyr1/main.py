@@ -35,7 +35,7 @@ def main() -> int:
 def cluster() -> dict[str, Any]:
     """Return `ray.init`'s sizes of the Ray that it starts; none where `RAY_ADDRESS` names one.
 
-    On CPUs it has logical GPUs, by which alone EasyR1 schedules its ranks.
+    On CPUs it has logical GPUs, since EasyR1 schedules its ranks by GPUs only.
     """
     if os.environ.get("RAY_ADDRESS"):
         return {}

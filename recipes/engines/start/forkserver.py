@@ -57,7 +57,7 @@ def preload(modules: Iterable[str]) -> None:
             importlib.import_module(name)
         except (ImportError, RuntimeError, OSError) as error:  # a refusal of CUDA is a RuntimeError
             print(f"not imported before the fork: {name} ({error})", file=sys.stderr, flush=True)
-    gc.freeze()  # uncollected: looking for the 24 MB of it that nobody uses takes a second
+    gc.freeze()  # without a collection before: it would take a second and free only 24 MB
 
 
 class ForkServer:
@@ -131,7 +131,7 @@ class ForkServer:
         return pid
 
     def close(self) -> None:
-        """Stop listening; who asks afterwards starts Python."""
+        """Stop listening; later callers start Python themselves."""
         self._leave()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -194,7 +194,7 @@ def _become(request: dict[str, Any], received: list[int], connection: socket.soc
 
 
 def _take_files(received: list[int], targets: list[int], connection: socket.socket) -> socket.socket:
-    """Give the received files the numbers that they had, and the connection one that is in nobody's way."""
+    """Give the received files their original descriptors, and the connection one that none of them needs."""
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for descriptor in received]
     kept = socket.socket(fileno=fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY))
     connection.close()
@@ -207,7 +207,7 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
 
 
 def _renew_libraries() -> None:
-    """Renew in a forked process what the imports fixed for all."""
+    """Renew in a forked process the random state and thread count that the imports fixed for all."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     threads = os.environ.get("OMP_NUM_THREADS")

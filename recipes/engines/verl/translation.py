@@ -27,13 +27,13 @@ ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor
 RAY_INIT = "ray_kwargs.ray_init"
 ENGINE = "recipes.engines.verl.engine"
 """Module that verl imports in each process that holds a model on GPUs."""
-# These stand here because the modules that they are for import torch or verl.
+# Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
 ON_POLICY_PREFIX = "on_policy_"
-"""Begins the names of the losses in `on_policy.py`."""
+"""Prefix of the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
-"""verl's `optim.num_cycles` that asks `engine.py` for a straight line."""
+"""Value of verl's `optim.num_cycles` that makes `engine.py` use the linear schedule."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def trainer_mode(recipe: Recipe) -> str:
 
 
 def _renamed(recipe: Recipe) -> dict[str, Any]:
-    """The keys that verl has under another name; a value is copied, or converted where verl writes it differently."""
+    """Return the keys that verl has, under its names; values are copied, or converted to verl's form."""
     keys: dict[str, Any] = {}
     for path, leaf in leaves(Recipe).items():
         if leaf.info.computed or not leaf.info.verl or path in LAUNCHERS or not recipe.uses(path):
@@ -144,7 +144,7 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changes(recipe: Recipe) -> dict[str, Any]:
-    """The registered engine and what goes with it, on GPUs, and rows in dumps; on CPUs the plug-in names its own."""
+    """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
     keys = {"actor_rollout_ref.model.external_lib": ENGINE} if recipe.hardware == "gpu" else {}
     return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
 
@@ -193,7 +193,7 @@ def _models(recipe: Recipe) -> dict[str, Any]:
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
-    """A straight line, which verl's FSDP engine lacks, is a cosine of a number of cycles that stands for it."""
+    """Return the linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles."""
     linear = recipe.worker.actor.optim.lr_scheduler_type == "linear"
     if linear and not recipe.trainer.patches:
         raise recipe.error(
@@ -275,7 +275,7 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
 
 
 def load_format(chosen: str, lora_rank: int, limit_images: int) -> str:
-    """Return vLLM's load format: `auto` reads weights where not all are sent before their first use, else none.
+    """Return vLLM's load format: `auto` reads no weights if the trainer sends all of them before their first use.
 
     With LoRA the trainer sends adapters only. With images vLLM 0.28 keeps the normalisation in buffers that are never
     sent.
@@ -315,7 +315,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
 
 
 def _sampler(recipe: Recipe) -> dict[str, Any]:
-    """The replay buffer of `samplers.py`, and what verl would have handed its own; verl's others are asynchronous."""
+    """Return the replay buffer of `samplers.py` with the arguments of verl's own; asynchronous trainers keep verl's."""
     place = "trainer.v1.sampler"
     if trainer_mode(recipe) != "sync" or f"{place}.custom_sampler.path" in native(recipe):
         return {}
@@ -367,7 +367,7 @@ def saves_adapters_alone(recipe: Recipe) -> bool:
 
 
 def _settled_natives(recipe: Recipe, keys: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys below `verl`, flat, but for those whose name in the recipe a later layer set.
+    """Return the keys below `verl`, flat, without those that a later layer set under the recipe's name.
 
     Raises RecipeError where one layer sets both, to different values.
     """
@@ -394,7 +394,7 @@ _LITERALS = ("null", "true", "false", "nan", "inf")
 
 
 def overrides(recipe: Recipe) -> list[str]:
-    """Return what verl's command line takes. Keys at verl's own default are left out, except those given below `verl`.
+    """Return verl's command-line arguments. Keys at verl's own default are left out, except those given below `verl`.
 
     Raises RecipeError where verl is not installed, since its configuration decides what has to be added.
     """
@@ -460,9 +460,9 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 
 
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where PyTorch, Triton and vLLM keep what they compile from run to run, and whether vLLM does.
+    """Return variables of the compile caches of PyTorch, Triton and vLLM, which are kept from run to run.
 
-    PyTorch alone would keep it in /tmp, for one boot, and Triton in one of two folders, by who compiles first. vLLM's
+    By default PyTorch's is in /tmp, until a reboot, and Triton's in one of two folders, by who compiles first. vLLM's
     processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
     (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it
     atomically now (pytorch/pytorch#162432). vLLM keeps each version's and each model's apart.

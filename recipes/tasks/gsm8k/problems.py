@@ -84,9 +84,9 @@ TEMPLATES = tuple(
 NAMES, ITEMS, BOXES = WORDS["names"], WORDS["items"], WORDS["boxes"]
 
 RESULTS = ("x", "y")
-# A template counts as impossible after so many draws of numbers. The rarest template fits some hundredth draw.
+# A template counts as impossible after this many draws of numbers. The rarest one fits about one draw in a hundred.
 TRIES = 20_000
-# The settings count as exhausted after so many repeated questions in a row.
+# The settings count as exhausted after this many repeated questions in a row.
 PATIENCE = 200
 
 
