@@ -19,6 +19,7 @@ from recipes.config.names import verl_defaults
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
+from recipes.engines.cpu import settings
 from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.python_files import split_function
@@ -50,8 +51,6 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys = flatten(keys)
     given = _settled_natives(recipe, keys)
     if recipe.hardware == "cpu":
-        from recipes.engines.cpu import settings
-
         keys.update(settings.keys(recipe))
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
     return keys | given
@@ -489,8 +488,6 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }
     if recipe.hardware == "cpu":
-        from recipes.engines.cpu import settings
-
         return variables | settings.environment(recipe, environ)
     # verl's own value, which vLLM reads once, at import
     defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
