@@ -22,7 +22,17 @@ from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rewards import load_reward
-from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, engine_columns, make_row, write_data, write_split
+from recipes.data.rows import (
+    IMAGE_MARK,
+    Row,
+    Split,
+    content_id,
+    engine_columns,
+    make_row,
+    prompt_column,
+    write_data,
+    write_split,
+)
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
 from recipes.files import sha256
@@ -31,6 +41,7 @@ from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from jinja2 import Template
     from rich.progress import Progress
 
@@ -440,16 +451,26 @@ def _sources(recipe: Recipe) -> tuple[str, ...]:
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Return whether a file holds rows for the engine; the preflight judges missing and broken parquet files."""
+    """Whether a file holds rows for the engine, for verl as chat messages; the preflight judges broken files."""
     if path.suffix.lower() != ".parquet":
         return False
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return set(pq.read_schema(path).names) >= {name.split(".")[0] for name in engine_columns(recipe)}
+        schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
         return True
+    if not set(schema.names) >= {name.split(".")[0] for name in engine_columns(recipe)}:
+        return False
+    prompt = prompt_column(recipe)
+    return recipe.engine != "verl" or prompt not in schema.names or not _is_text(schema.field(prompt).type)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:

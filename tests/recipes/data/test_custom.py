@@ -223,6 +223,16 @@ def test_images_in_the_file_are_let_in(file):
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2
 
 
+def test_rows_of_verls_columns_whose_prompts_are_text_become_messages(tmp_path):
+    row = {"data_source": "math", "ability": "math", "reward_model": {"style": "rule", "ground_truth": "1"}}
+    path = tmp_path / "text.parquet"
+    pq.write_table(pa.Table.from_pylist([{**row, "prompt": f"1 + {index}?"} for index in range(20)]), path)
+    val = path.with_name("val.parquet")
+    pq.write_table(pq.read_table(path).slice(0, 5), val)
+    recipe, _ = prepared("--data", str(path), "--val_data", str(val))
+    assert pq.read_table(recipe.data.val_files).column("prompt")[0].as_py() == [{"role": "user", "content": "1 + 0?"}]
+
+
 def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(file, monkeypatch, tmp_path):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
     recipe = load("countdown", arguments=["--data", "mine.jsonl"], environ={"HARDWARE": "cpu"})
