@@ -62,13 +62,13 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
 
 
 def unread_weights(recipe: PointerRecipe) -> list[str]:
-    """Return a note for each of REWARD_ALPHA and REWARD_BETA that the reward's mode does not read."""
-    soft, weight = TERMS[recipe.reward.mode]
-    names = {"REWARD_ALPHA (reward.alpha)": soft, "REWARD_BETA (reward.beta)": weight}
+    """Return a note for each of REWARD_ALPHA and REWARD_BETA that was changed and that the reward's mode ignores."""
+    reward, (soft, weight) = recipe.reward, TERMS[recipe.reward.mode]
+    given = {"alpha": (reward.alpha, soft), "beta": (reward.beta, weight)}
     return [
-        f"{name} is not read: reward.mode={recipe.reward.mode} has no such term"
-        for name, term in names.items()
-        if not term
+        f"REWARD_{name.upper()} (reward.{name}) is not read: reward.mode={reward.mode} has no such term"
+        for name, (value, term) in given.items()
+        if not term and value != type(reward).model_fields[name].default
     ]
 
 
