@@ -89,14 +89,8 @@ class Reward:
         try:
             answers: list[Answer | RewardError] = list(self.function.score_all(calls))
         except RewardError:
-            answers = [self._alone(call) for call in calls]
+            answers = [_alone(self.function, call) for call in calls]
         return [self._score(call, answer) for call, answer in zip(calls, answers, strict=True)]
-
-    def _alone(self, call: Call) -> Answer | RewardError:
-        try:
-            return self.function.score(call)
-        except RewardError as error:
-            return error
 
     def _score(self, call: Call, answer: Answer | RewardError) -> Score:
         if isinstance(answer, RewardError):
@@ -108,7 +102,15 @@ class Reward:
         score = Score(answer.score, answer.accuracy, str(reason), parts)
         if self._flexible is None:
             return score
-        return replace(score, flexible=answer.accuracy if right else self._flexible.score(call).accuracy)
+        found = answer if right else _alone(self._flexible, call)
+        return replace(score, flexible=0.0 if isinstance(found, RewardError) else found.accuracy)
+
+
+def _alone(function: RewardFunction, call: Call) -> Answer | RewardError:
+    try:
+        return function.score(call)
+    except RewardError as error:
+        return error
 
 
 def _call(question: Question, truth: str, response: Response) -> Call:
