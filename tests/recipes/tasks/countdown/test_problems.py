@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from itertools import islice, permutations, product
 
@@ -31,10 +32,14 @@ def reachable(numbers):
     return found
 
 
+@functools.cache
+def reward():
+    return load_reward("reward_functions/countdown.py")
+
+
 def score(solution, numbers, target):
     """By the reward, whose arithmetic is exact and whose parser is another one."""
-    compute = load_reward("reward_functions/countdown.py").compute_score
-    return compute(DATA_SOURCE, gold_response(solution), ground_truth(numbers, target))["score"]
+    return reward().compute_score(DATA_SOURCE, gold_response(solution), ground_truth(numbers, target))["score"]
 
 
 @settings(max_examples=30, deadline=None)
