@@ -240,7 +240,7 @@ def command(chosen: Plan) -> list[str]:
     }
     ranks = f"--nproc_per_node={chosen.settings.trainer.n_gpus_per_node}"
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
-    module = "recipes.engines.cpu.sft" if chosen.recipe.hardware == "cpu" else "verl.trainer.sft_trainer"
+    module = "recipes.engines.verl.sft" if chosen.recipe.hardware == "cpu" else "verl.trainer.sft_trainer"
     words = [verl.override(name, value, name in known) for name, value in settings.items()]
     hydra = [f"hydra.run.dir={verl.quoted(str(run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
     return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]

@@ -11,7 +11,7 @@ from recipes.interpreter import ensure
 
 ensure()
 
-from recipes.engines.cpu.vllm_cli import serve
+from recipes.engines.cpu.vllm_distribution import serve
 
 if __name__ == "__main__":
     serve()

@@ -1,4 +1,8 @@
-"""Checkpoints: the files of a saved step by engine, what it holds, and the last step that is whole."""
+"""Checkpoints: a step's files by engine, the last whole step, its model for others, its optimiser in a resumed run.
+
+verl's engine and trainer (`verl/engine.py`, `verl/upstream.py`, `verl/trainer.py`) and EasyR1's patches
+(`easyr1/hooks.py`) call the functions for models and optimisers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +28,14 @@ EVERYTHING = frozenset({MODEL, OPTIMIZER, EXTRA})
 """Parts of a step: weights, moments of the optimiser, schedule and random state. File names begin with them."""
 _RANK = re.compile(r"(model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt")
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
+
+LORA_PREFIX = "base_model.model."
+BASE = ".base_layer."
+FSDP1 = "_fsdp_wrapped_module."
+"""Part that FSDP1 adds to the names of modules."""
+ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
+TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
+"""Names of types in a safetensors file, and in a configuration."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +228,7 @@ def _step_folders(folder: Path) -> list[int]:
 
 
 def request_stop(folder: Path) -> None:
-    """Ask a running trainer to end after its next save (`checkpoint_callbacks.py`)."""
+    """Ask a running trainer to end after its next save (`verl/trainer.py`, `easyr1/hooks.py`)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / STOP_REQUEST).touch()
 
@@ -269,3 +281,86 @@ def best_checkpoint(folder: Path) -> Best | None:
         return Best(int(facts["step"]), float(facts["value"]), {name: facts[name] for name in ("metric", "reward")})
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def scalings(model: Any) -> dict[str, float]:
+    """Name of each map that a peft model adapts -> factor of its adapter, as peft has it: alpha / r, and variants."""
+    from peft.tuners.lora import LoraLayer
+
+    maps = ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
+    return {name.replace(FSDP1, ""): module.scaling["default"] for name, module in maps}
+
+
+def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device: Any = None) -> dict[str, Any]:
+    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights.
+
+    Each weight W becomes W + factor B A, in its own type.
+
+    Args:
+        tensors: emptied here, so that no weight is in memory twice.
+        factors: of the maps, by their names in the peft model.
+        device: computes; None: where the tensors are.
+
+    Raises:
+        ValueError: a part of an adapter that is not A and B of a linear map; the plain model would lack it.
+    """
+    import torch
+
+    adapters = {name: tensors.pop(name) for name in list(tensors) if name.endswith(ADAPTERS)}
+    merged: dict[str, Any] = {}
+    used: set[str] = set()
+    for name in list(tensors):
+        tensor = tensors.pop(name)
+        stem, marked, _ = name.rpartition(BASE)
+        low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
+        if marked and name.endswith(".weight") and low is not None and high is not None:
+            base, low, high = (part.to(device=device, dtype=torch.float32) for part in (tensor, low, high))
+            tensor = torch.addmm(base, high, low, alpha=factors[stem]).to(device=tensor.device, dtype=tensor.dtype)
+            used |= {stem + suffix for suffix in ADAPTERS}
+        merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
+    if left := sorted(adapters.keys() - used) + [name for name in merged if ".lora_" in name]:
+        raise ValueError(f"the saved model would lack a part of the adapters: {left[0]}")
+    return merged
+
+
+def name_the_type(folder: Path) -> None:
+    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
+    from safetensors import safe_open
+
+    types = set()
+    for shard in folder.glob("*.safetensors"):
+        with safe_open(shard, framework="pt") as file:
+            types |= {TYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    if not types or not (folder / "config.json").is_file():
+        return
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if len(types) == 1 and None not in types:
+        values["dtype"] = types.pop()
+    values.pop("attn_implementation", None)  # of the run that saved the model, not of the model
+    write_json(folder / "config.json", values)
+
+
+def set_again(engine: Any, local_path: str) -> None:
+    """Give optimiser and schedule the command's rate, betas and decay, at the step of the checkpoint.
+
+    The shape of the schedule is the command's already: `LambdaLR` saves no functions.
+
+    Args:
+        engine: verl's, with `optimizer`, `lr_scheduler`, `optimizer_config` and `checkpoint_manager`.
+        local_path: of the checkpoint, below a folder `global_step_<n>`.
+    """
+    config, optimizer, schedule = engine.optimizer_config, engine.optimizer, engine.lr_scheduler
+    steps = [step for part in Path(local_path).parts if (step := _STEP_FOLDER.fullmatch(part))]
+    if steps and not engine.checkpoint_manager.should_load_extra:
+        schedule.last_epoch = int(steps[-1].group(1))  # it was not saved; verl moves it on once a step
+    schedule.base_lrs = [config.lr for _ in schedule.base_lrs]
+    rates = [config.lr * shape(schedule.last_epoch) for shape in schedule.lr_lambdas]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["initial_lr"] = config.lr
+        group["lr"] = group["lr"].fill_(rate) if hasattr(group["lr"], "fill_") else rate
+        group["weight_decay"] = config.weight_decay
+        if "betas" in group:
+            group["betas"] = tuple(config.betas)
+    schedule._last_lr = rates
+    if engine.rank == 0:
+        print(f"going on with learning rate {rates[0]:g}, weight decay {config.weight_decay:g}", flush=True)

@@ -30,6 +30,14 @@ REWARD_STD = "reward_std"
 """Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
 PART = "reward/"
 """Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
+ROW_ID, DATA_SOURCE = "row_id", "data_source"
+"""What a line of a dump has of its row: its id, the same in every dump of every run, and its data source."""
+DUMPED = ("input", "output", "gts", "score", "step", "uid")
+"""What verl writes of a response in a dump: prompt, response, the row's ground truth, what training sees, the trainer's
+step (0 before the first update), and `<uid>_<session>_<index>`.
+
+A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine. The `uid` is drawn anew for each batch;
+responses that share it are a group. A reward's parts follow, but for those with one of these names."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
 _PLAIN = (str, int, float, bool, type(None))
 """Types of a part: verl averages numbers over a validation and leaves texts alone."""

@@ -2,7 +2,7 @@
 
 verl restores from a checkpoint the weights, the optimiser, the schedule, the random state
 (`FSDPCheckpointManager.load_checkpoint`) and the place in the data (`PPOTrainer._load_checkpoint`). Learning rate,
-betas and weight decay are set again from the command after that (`recipes/engines/resumed_optimizer.py`).
+betas and weight decay are set again from the command after that (`recipes/engines/checkpoints.py`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from recipes.config.schema.recipe import Trainer
-from recipes.engines.dump_fields import ROW_ID
-from recipes.engines.reward_contract import is_right, stated_accuracy
+from recipes.engines.reward_contract import ROW_ID, is_right, stated_accuracy
 from recipes.errors import RecipeError
 
 NEEDED = ("input", "output", "gts", "score")

@@ -84,7 +84,7 @@ class Model(Section):
 class Optim(Section):
     """AdamW and its schedule.
 
-    In a resumed run verl restores the optimiser's old values; engines/resumed_optimizer.py sets the command's again, so
+    In a resumed run verl restores the optimiser's old values; engines/checkpoints.py sets the command's again, so
     a new option that may change on resume has to be set there too.
     """
 

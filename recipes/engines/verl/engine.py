@@ -42,7 +42,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from recipes.engines import packed_attention
-from recipes.engines.resumed_optimizer import set_again
+from recipes.engines.checkpoints import set_again
 from recipes.engines.verl import on_policy, upstream
 from recipes.engines.verl.translation import LINEAR_CYCLES
 

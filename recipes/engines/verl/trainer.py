@@ -3,20 +3,24 @@
 verl knows a response by a `uid` that it draws anew for every batch, so two validations have nothing in common by which
 a question could be found again, and its training dumps hold of a reward's result only the score. `run_ppo` takes a
 class of task runners; ours makes `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
-loads `AgentLoops` in the same process, where all prompts pass through it. `dump_fields.py` tells what a line holds.
+loads `AgentLoops` in the same process, where all prompts pass through it. `reward_contract.py` tells what a line holds.
+
+verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 
-from recipes.engines.dump_fields import DATA_SOURCE, OWN, ROW_ID
-from recipes.engines.reward_contract import reward_metrics
+from recipes.engines.checkpoints import name_the_type, withdraw_stop
+from recipes.engines.reward_contract import DATA_SOURCE, DUMPED, ROW_ID, reward_metrics
 from recipes.engines.verl import upstream
 
 COLUMN = "id"
@@ -82,7 +86,7 @@ class Trainer(PPOTrainerSync):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         for key, fields in zip(batch.keys, data.pop("extra_fields").tolist(), strict=True):
             result = (fields or {}).get("reward_extra_info") or {}
-            self._results[key] = {name: value for name, value in result.items() if name not in OWN}
+            self._results[key] = {name: value for name, value in result.items() if name not in DUMPED}
         try:
             super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
         finally:
@@ -101,3 +105,25 @@ class Trainer(PPOTrainerSync):
 def _uid(key: str) -> str:
     """The prompt's uid in the key of a response, `<uid>_<session>_<index>`."""
     return key.rsplit("_", 2)[0]
+
+
+class EndInOrder(CheckpointCallback):
+    """Ends the run after the saved step if a stop was requested.
+
+    verl has no key for that. Its loop runs while `global_steps <= total_training_steps` (`PPOTrainer.fit`), and calls
+    this with the trainer.
+    """
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        if withdraw_stop(Path(checkpoint_dir).parent):
+            print(f"stop requested: step {global_step} is the last", flush=True)
+            trainer.total_training_steps = global_step
+
+
+class ExactModels(EndInOrder):
+    """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
+        for folder in Path(checkpoint_dir).glob("*/huggingface"):
+            name_the_type(folder)

@@ -351,7 +351,7 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
     if saves_adapters_alone(recipe):
         keys[f"{ACTOR}.checkpoint.save_lora_only"] = True
     if trainer.save_freq > 0:
-        keys["trainer.checkpoint_callback_class"] = "recipes.engines.checkpoint_callbacks.EndInOrder"
+        keys["trainer.checkpoint_callback_class"] = "recipes.engines.verl.trainer.EndInOrder"
     if trainer.load_checkpoint_path is not None:
         return keys | {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": trainer.load_checkpoint_path}
     return keys | {"trainer.resume_mode": "auto" if trainer.find_last_checkpoint else "disable"}

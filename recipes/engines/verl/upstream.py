@@ -153,7 +153,7 @@ def merged_adapters() -> None:
     verl/utils/checkpoint/fsdp_checkpoint_manager.py:425 (`state_dict = get_fsdp_full_state_dict(`). What a resumed run
     reads is not touched.
     """
-    from recipes.engines.saved_models import scalings, with_adapters
+    from recipes.engines.checkpoints import scalings, with_adapters
 
     def merging(gather: Any) -> Any:
         @functools.wraps(gather)

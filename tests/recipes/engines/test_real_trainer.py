@@ -21,7 +21,7 @@ import pytest
 
 from recipes.config import check, load
 from recipes.data.rewards import load_reward
-from recipes.engines.dump_fields import ROW_ID
+from recipes.engines.reward_contract import ROW_ID
 from recipes.engines.verl import translation as verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir

@@ -1,31 +1,15 @@
-"""Adapters become part of the weights that a run saves."""
+"""A checkpoint for others and for a resumed run: the whole model with its adapters, and the command's optimiser."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 
-from recipes.engines import saved_models
-
-WRAPPED = "base_model.model.model.layers.0.mlp.up_proj"
-LAYER = "model.layers.0.mlp.up_proj"
-
-
-def test_adapters_become_part_of_their_weights_in_the_type_of_the_weights():
-    base, low, high = torch.randn(4, 3).bfloat16(), torch.randn(2, 3), torch.randn(4, 2)
-    tensors = {
-        f"{WRAPPED}.lora_A.default.weight": low,
-        f"{WRAPPED}.base_layer.weight": base,
-        f"{WRAPPED}.lora_B.default.weight": high,
-        "base_model.model.lm_head.weight": torch.ones(1, 3),
-    }
-    merged = saved_models.with_adapters(tensors, {WRAPPED: 6 / 2})
-    assert set(merged) == {f"{LAYER}.weight", "lm_head.weight"}
-    assert not tensors, "no weight is held twice"
-    expected = (base.double() + 6 / 2 * high.double() @ low.double()).bfloat16()
-    torch.testing.assert_close(merged[f"{LAYER}.weight"], expected)
+from recipes.engines import checkpoints
 
 
 @pytest.mark.parametrize(
@@ -48,7 +32,7 @@ def test_the_saved_model_answers_as_the_one_with_adapters(variant):
         return model
 
     def plain_weights(model):
-        return saved_models.with_adapters(dict(model.state_dict()), saved_models.scalings(model))
+        return checkpoints.with_adapters(dict(model.state_dict()), checkpoints.scalings(model))
 
     ids, model, plain = torch.arange(8)[None], adapted(target_modules="all-linear", **variant), Qwen2ForCausalLM(config)
     plain.load_state_dict(plain_weights(model))
@@ -64,5 +48,37 @@ def test_a_type_is_named_where_all_files_have_it(tmp_path):
     (tmp_path / "config.json").write_text('{"dtype": "float32"}')
     save_file({"a": torch.ones(1, dtype=torch.bfloat16)}, tmp_path / "model-00001-of-00002.safetensors")
     save_file({"b": torch.ones(1)}, tmp_path / "model-00002-of-00002.safetensors")
-    saved_models.name_the_type(tmp_path)
+    checkpoints.name_the_type(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text()) == {"dtype": "float32"}
+
+
+def trained(lr: float, steps: int):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weight], lr=lr, betas=(0.9, 0.999), weight_decay=0.01)
+    schedule = LambdaLR(optimizer, lambda step: 1 - step / 10)
+    for _ in range(steps):
+        weight.sum().backward()
+        optimizer.step()
+        schedule.step()
+    return optimizer, schedule
+
+
+@pytest.mark.parametrize("with_schedule", [True, False])
+def test_the_commands_values_hold_after_a_load(with_schedule):
+    saved, saved_schedule = trained(1e-3, 4)
+    optimizer, schedule = trained(5e-3, 0)
+    optimizer.load_state_dict(saved.state_dict())
+    if with_schedule:
+        schedule.load_state_dict(saved_schedule.state_dict())
+    config = SimpleNamespace(lr=5e-3, betas=[0.8, 0.9], weight_decay=0.2)
+    manager = SimpleNamespace(should_load_extra=with_schedule)
+    engine = SimpleNamespace(
+        optimizer=optimizer, lr_scheduler=schedule, optimizer_config=config, checkpoint_manager=manager, rank=0
+    )
+    checkpoints.set_again(engine, "/somewhere/from_global_step_9/global_step_4/actor")
+    (group,) = optimizer.param_groups
+    assert group["lr"] == pytest.approx(5e-3 * 0.6)
+    assert (group["betas"], group["weight_decay"]) == ((0.8, 0.9), 0.2)
+    assert optimizer.state[group["params"][0]]["step"] == 4
+    schedule.step()
+    assert schedule.get_last_lr() == [pytest.approx(5e-3 * 0.5)]

@@ -1,8 +1,10 @@
-"""Rows of verl's supervised trainer, tokenised as whole conversations.
+"""verl's supervised trainer: its rows, tokenised as whole conversations, and its start on CPUs.
 
 verl tokenises each message alone and raises where the pieces differ from the conversation
 (verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)). With Qwen3's template they do: it puts an empty
 `<think>` block in front of the last answer only.
+
+On CPUs `torch.distributed.run` starts this module in place of `verl.trainer.sft_trainer`.
 """
 
 from __future__ import annotations
@@ -37,3 +39,20 @@ class WholeConversations(MultiTurnSFTDataset):
         ids = torch.tensor(self.tokenizer.apply_chat_template(full_message, **template))
         prompt = self.tokenizer.apply_chat_template(full_message[:-1], add_generation_prompt=True, **template)
         return ids, (torch.arange(len(ids)) >= len(prompt)).long(), torch.ones_like(ids), {}
+
+
+def train_on_cpus() -> None:
+    """Run verl's trainer with gloo alone."""
+    from verl.trainer import sft_trainer
+    from verl.utils import distributed
+
+    from recipes.engines.verl import upstream
+
+    upstream.apply("cpu verl")
+    # verl names the CPU twice, which torch refuses
+    distributed.initialize_global_process_group = lambda: torch.distributed.init_process_group("cpu:gloo")
+    sft_trainer.main()
+
+
+if __name__ == "__main__":
+    train_on_cpus()

@@ -1,7 +1,7 @@
-"""Files that a run on EasyR1 writes besides EasyR1's own: metrics under verl's names, and every response.
+"""What EasyR1's patched source calls: metrics and responses in files, whole models, and a machine without a GPU.
 
-The functions are called by EasyR1's patched source; `trainer` is its `RayPPOTrainer`, `batch` its
-`DataProto`. A dump has one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has.
+`trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names. A dump has one
+file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Ranks alone import torch here.
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from recipes.engines.dump_fields import DATA_SOURCE, ROW_ID
-from recipes.engines.reward_contract import reward_metrics, stated_accuracy
+from recipes.engines import checkpoints
+from recipes.engines.reward_contract import DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
+from recipes.files import write_whole
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
 """Variables with the folders of the dumps; without one nothing is written."""
+WEIGHTS = "RECIPES_EASYR1_WEIGHTS"
+"""Variable with the number type of saved models; without it none are written (`trainer.save_hf_model`)."""
+RANKS = "RECIPES_EASYR1_RANKS"
+"""Variable with the number of ranks on a machine without a GPU; it is set on no other."""
 PARTS = "reward_parts"
 """Column of the batch with each response's reward in its parts."""
 
@@ -111,9 +117,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
 
 def saved(trainer: Any) -> None:
     """After a save: where the launcher asked the run to end, this step is the last."""
-    from recipes.engines.checkpoints import withdraw_stop
-
-    if withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
+    if checkpoints.withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
         print(f"stop requested: step {trainer.global_step} is the last", flush=True)
         trainer.training_steps = trainer.global_step
 
@@ -151,8 +155,85 @@ def _write(folder: str | None, step: int, rows: _Rows) -> None:
     """A step's file, whole or not at all: the monitor reads it while the run goes on."""
     if not folder:
         return
-    from recipes.files import write_whole
-
     Path(folder).mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_whole(Path(folder) / f"{step}.jsonl", text)
+
+
+def save_model(module: Any, folder: str) -> None:
+    """Gather the weights of all ranks and have rank 0 write them beside the configuration that EasyR1 has written.
+
+    EasyR1 itself writes shards alone; vLLM and transformers read the whole model.
+    LoRA adapters become part of the weights. Every rank has to call this.
+
+    Args:
+        module: the FSDP module.
+        folder: `.../global_step_N/actor`; a critic's is left as it is.
+    """
+    kind = os.environ.get(WEIGHTS)
+    if not kind or Path(folder).name != "actor":
+        return
+    import torch
+    import torch.distributed as dist
+    from peft import PeftModel
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    weights = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if dist.get_rank() != 0:
+        return
+    model, target = module._fsdp_wrapped_module, Path(folder) / "huggingface"
+    if isinstance(model, PeftModel):
+        weights = checkpoints.with_adapters(weights, checkpoints.scalings(model))
+        model = model.get_base_model()
+    number = getattr(torch, kind)
+    weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}
+    model.save_pretrained(target, state_dict=weights)
+    checkpoints.name_the_type(target)
+
+
+def set_again(worker: Any, folder: str) -> None:
+    """Give optimiser and schedule the command's rate, betas and decay, which loading took from the checkpoint.
+
+    Args:
+        worker: EasyR1's `FSDPWorker`.
+        folder: `.../global_step_N/actor`.
+    """
+    engine = SimpleNamespace(
+        optimizer_config=worker.config.actor.optim,
+        optimizer=worker.optimizer,
+        lr_scheduler=worker.lr_scheduler,
+        checkpoint_manager=SimpleNamespace(should_load_extra=True),
+        rank=worker.rank,
+    )
+    checkpoints.set_again(engine, folder)
+
+
+def stand_in() -> None:
+    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. Memory figures are the machine's."""
+    import psutil
+    import torch
+
+    def memory(device: Any = None) -> tuple[int, int]:
+        found = psutil.virtual_memory()
+        return found.available, found.total
+
+    answers: dict[str, Any] = {
+        "get_device_name": lambda device=None: "cpu",
+        "mem_get_info": memory,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "manual_seed": torch.manual_seed,
+        "empty_cache": lambda: None,
+        "set_device": lambda device: None,
+        "max_memory_allocated": lambda device=None: 0,
+        "max_memory_reserved": lambda device=None: 0,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+
+
+def prepare_vllm() -> None:
+    """Have vLLM's CPU build keep weights that can be replaced, and look at model classes without a new interpreter."""
+    from recipes.engines.verl import upstream
+
+    upstream.apply("cpu vllm")
