@@ -7,6 +7,7 @@ import resource
 import shlex
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from recipes.config.variables import dry_run, not_read
 from recipes.errors import reported_errors
@@ -25,7 +27,7 @@ from recipes.pointer_selector.config import VARIABLES, PointerRecipe, difference
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.evaluation import Evaluation
     from recipes.pointer_selector.preparation import Prepared
-    from recipes.pointer_selector.training import EpochReport, Progress
+    from recipes.pointer_selector.training import EpochReport
 
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 data.batch_size=4")]
 Preset = Annotated[str | None, typer.Option(help=f"settings that lie over the recipe's: {', '.join(presets())}")]
@@ -37,24 +39,26 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
         recipe = resolve(settings or [], preset=preset)
         from recipes.pointer_selector.preparation import prepare
 
-        _show_data(prepare(recipe), _console())
+        _show_data(prepare(recipe), Console(highlight=False, soft_wrap=True))
 
 
 def train_command(settings: Settings = None, preset: Preset = None) -> None:
     """Train the pointer selector; a run that was interrupted goes on after its last finished phase."""
-    console = _console()
+    console = Console(highlight=False, soft_wrap=True)
     try:
         with reported_errors():
             train(resolve(settings or [], preset=preset), console)
     except KeyboardInterrupt:
-        console.print("interrupted: the same command goes on after the last finished phase")
+        console.out("interrupted: the same command goes on after the last finished phase")
         raise typer.Exit(130) from None
 
 
 def train(recipe: PointerRecipe, console: Console) -> None:
-    """Train the recipe; with DRY_RUN=1 print it with the accounting, and stop."""
-    from recipes.pointer_selector.policy import use_threads
+    """Train the recipe and test its best checkpoint; with DRY_RUN=1 print it with the accounting, and stop."""
+    from recipes.pointer_selector.evaluation import evaluate
+    from recipes.pointer_selector.policy import choose_device, use_threads
     from recipes.pointer_selector.preparation import prepare
+    from recipes.pointer_selector.training import RunLog, Trainer
 
     use_threads(recipe.trainer.threads)
     if dry_run(os.environ):
@@ -63,16 +67,37 @@ def train(recipe: PointerRecipe, console: Console) -> None:
             print(f"# {line}")
         return
     started, name = time.perf_counter(), recipe.trainer.experiment_name
+    folder, checkpoints = run_dir(name), checkpoint_dir(name)
     for note in not_read(os.environ, VARIABLES):
-        console.print(f"note: {note}")
-    console.print(f"experiment {name}: reading the data")
+        console.out(f"note: {note}")
+    console.out(f"experiment {name}: reading the data")
     prepared = prepare(recipe)
     _show_data(prepared, console)
     for line in accounting(recipe, prepared):
-        console.print(line)
-    with run_lock(run_dir(name) / ".lock", name):
-        progress = _run(recipe, prepared, run_dir(name), console)
-        _summarise(recipe, prepared, progress, time.perf_counter() - started, console)
+        console.out(line)
+    with run_lock(folder / ".lock", name):
+        device = choose_device(recipe.trainer.device)
+        trainer = Trainer(recipe, prepared, checkpoints, device)  # refuses another run's folder
+        (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
+        write_json(folder / "data.json", {**prepared.counts, "dropped from training": prepared.dropped})
+        console.out(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
+        with closing(RunLog(folder, trainer.progress.step)) as log:
+            trainer.log, trainer.on_epoch = log.write, lambda report: _show_epoch(report, console)
+            progress = trainer.run()
+        seconds, best = time.perf_counter() - started, progress.best
+        evaluation = evaluate(prepared, checkpoints, recipe.validation.shots)
+        _show(evaluation, console)
+        peak_mib = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        command = shlex.join(["python", "scripts/eval_pointer_selector.py", *differences(recipe)])
+        where = f"{best.phase} epoch {best.epoch}, {relative_to_cwd(checkpoints)}/best"
+        for line in (
+            *(f"{phase}: {end}" for phase, end in progress.ends.items()),
+            f"best: {where}; {seconds:.0f} s before the test, {peak_mib} MiB",
+            f"next: {command}",
+        ):
+            console.out(line)
+        run = {"best": asdict(best), "ends": progress.ends, "seconds": round(seconds, 1), "peak_mib": peak_mib}
+        write_json(folder / "summary.json", {**run, **evaluation.as_dict()})
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
@@ -91,24 +116,6 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     ]
 
 
-def _run(recipe: PointerRecipe, prepared: Prepared, folder: Path, console: Console) -> Progress:
-    """Train, with one line an epoch; leaves checkpoints and metrics in the experiment's folders."""
-    from recipes.pointer_selector.policy import choose_device
-    from recipes.pointer_selector.training import RunLog, Trainer
-
-    device = choose_device(recipe.trainer.device)
-    trainer = Trainer(recipe, prepared, checkpoint_dir(recipe.trainer.experiment_name), device)  # refuses another run's
-    (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
-    write_json(folder / "data.json", {**prepared.counts, "dropped from training": prepared.dropped})
-    console.print(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
-    log = RunLog(folder, trainer.progress.step)
-    trainer.log, trainer.on_epoch = log.write, lambda report: _show_epoch(report, console)
-    try:
-        return trainer.run()
-    finally:
-        log.close()
-
-
 def _show_epoch(report: EpochReport, console: Console) -> None:
     m = report.metrics
     shots = {key.rsplit("@", 1)[1]: value for key, value in m.items() if key.startswith("val-core") and "@" in key}
@@ -118,29 +125,9 @@ def _show_epoch(report: EpochReport, console: Console) -> None:
     parts += [f"train {value:.1%}" for value in on_train]
     names = {"rce_loss": "loss", "pg_loss": "loss", "kl_loss": "kl", "pg_clipfrac": "clip", "entropy": "entropy"}
     parts += [f"{short} {m[f'actor/{name}']:.3f}" for name, short in names.items() if f"actor/{name}" in m]
-    console.print("  ".join(parts) + ("  [bold]best[/]" if report.is_best else ""), highlight=False)
+    console.out("  ".join([*parts, *(["best"] if report.is_best else [])]))
     for finding in report.findings:
-        console.print(f"    [yellow]{finding}[/]", highlight=False)
-
-
-def _summarise(recipe: PointerRecipe, prepared: Prepared, progress: Progress, seconds: float, console: Console) -> None:
-    """Evaluate the best checkpoint on the test queries, and write summary.json."""
-    from recipes.pointer_selector.evaluation import evaluate
-
-    name, best = recipe.trainer.experiment_name, progress.best
-    evaluation = evaluate(prepared, checkpoint_dir(name), recipe.validation.shots)
-    _show(evaluation, console)
-    peak_mib = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    for phase, end in progress.ends.items():
-        console.print(f"{phase}: {end}")
-    console.print(
-        f"best: {best.phase} epoch {best.epoch}, {relative_to_cwd(checkpoint_dir(name))}/best; "
-        f"{seconds:.0f} s before the test, {peak_mib} MiB"
-    )
-    command = ["python", "scripts/eval_pointer_selector.py", *differences(recipe)]
-    console.print(f"next: {shlex.join(command)}", highlight=False)
-    run = {"best": asdict(best), "ends": progress.ends, "seconds": round(seconds, 1), "peak_mib": peak_mib}
-    write_json(run_dir(name) / "summary.json", {**run, **evaluation.as_dict()})
+        console.out(f"    {finding}", style="yellow")
 
 
 def evaluate_command(
@@ -156,7 +143,7 @@ def evaluate_command(
     out: Annotated[Path | None, typer.Option(help="write the figures to this JSON file as well")] = None,
 ) -> None:
     """Print right answers at each number of shots, and paired tests with Holm's correction over all of them."""
-    console = _console()
+    console = Console(highlight=False, soft_wrap=True)
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
         from recipes.pointer_selector.evaluation import evaluate
@@ -169,10 +156,6 @@ def evaluate_command(
         _show(evaluation, console)
         if out:
             write_json(out, evaluation.as_dict())
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
 
 
 def _show_data(prepared: Prepared, console: Console) -> None:
@@ -188,7 +171,7 @@ def _show_data(prepared: Prepared, console: Console) -> None:
     parts = {f"{name} queries": len(part) for name, part in prepared.parts.items()}
     dropped = {f"dropped from training: {reason}": number for reason, number in prepared.dropped.items()}
     for what, value in {**prepared.counts, **dropped, **parts}.items():
-        console.print(f"{what:45}{shown(value)}")
+        console.out(f"{what:45}{shown(value)}")
 
 
 def _show(evaluation: Evaluation, console: Console) -> None:
@@ -196,7 +179,7 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     shots = sorted({count for by_shots in evaluation.results.values() for count in by_shots})
     accuracy = Table("", *(f"{count}-shot" for count in shots), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, by_shots in evaluation.results.items():
-        accuracy.add_row(name, *(f"{by_shots[s].accuracy:.1%}" if s in by_shots else "" for s in shots))
+        accuracy.add_row(Text(name), *(f"{by_shots[s].accuracy:.1%}" if s in by_shots else "" for s in shots))
     console.print(f"right answers on {evaluation.queries:,} {evaluation.part} queries", accuracy)
     tests = Table(
         "a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
@@ -204,7 +187,7 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     for c in evaluation.comparisons:
         interval = "" if c.low is None or c.high is None else f"{100 * c.low:+.1f} to {100 * c.high:+.1f}"
         counts = f"{c.a_only} / {c.b_only}", f"{c.p_holm:.2g}"
-        tests.add_row(f"{c.a} - {c.b}", str(c.shots), f"{100 * c.difference:+.1f}", interval, *counts)
+        tests.add_row(Text(f"{c.a} - {c.b}"), str(c.shots), f"{100 * c.difference:+.1f}", interval, *counts)
     console.print("paired tests: difference in points, 95% interval over query images", tests)
     if evaluation.trained_for < max(shots):
-        console.print(f"trained for {evaluation.trained_for} shots; more than that is extrapolation")
+        console.out(f"trained for {evaluation.trained_for} shots; more than that is extrapolation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -77,15 +77,9 @@ def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
     return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
-@dataclass(frozen=True)
-class Tables:
-    """Numbers of the logged candidates that stay the same during an epoch; the warm-up has rewards only."""
-
-    rewards: Tensor  # [M]
-    old: Tensor | None = None  # [M, S], log-probabilities when the epoch began
-    reference: Tensor | None = None  # [M, S], log-probabilities of the warm-up policy
-
-
+Tables = dict[str, Tensor]
+"""Numbers of the logged candidates that stay the same during an epoch: `rewards` [M], and in GRPO log-probabilities
+[M, S] when the epoch began, `old`, and of the warm-up policy, `reference`."""
 Loss = tuple[Tensor, dict[str, Tensor | float]]
 
 
@@ -110,8 +104,8 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
     log_probs, entropies = policy.of_batch(batch)
     loss, metrics = losses.grpo_loss(
         batch.picks_by_group(log_probs),
-        _logged(tables.old, batch, steps),
-        _logged(tables.reference, batch, steps),
+        _logged(tables["old"], batch, steps),
+        _logged(tables["reference"], batch, steps),
         advantages,
         steps,
         mask,
@@ -136,14 +130,12 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
 
 def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
     """Return rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
-    rewards = tables.rewards[batch.rows.cpu()].to(batch.query)
+    rewards = tables["rewards"][batch.rows.cpu()].to(batch.query)
     return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
 
 
-def _logged(table: Tensor | None, batch: Batch, steps: Tensor) -> Tensor:
+def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
     """Return the rows of a table [M, S] that a batch holds, by group [G, N, S]."""
-    if table is None:
-        raise ValueError("GRPO has entered without the log-probabilities of the logged candidates")
     values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
     return batch.by_group(values).masked_fill(~steps, 0.0)
 
@@ -275,7 +267,7 @@ class Trainer:
                 where=f"reward.mode={recipe.reward.mode}",
                 fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
             )
-        self.tables = Tables(torch.from_numpy(values))
+        self.tables: Tables = {"rewards": torch.from_numpy(values)}
         self.identity = identity(recipe, prepared.digest)
         self.progress = self._read_progress()
         self.log: Callable[[int, Metrics], None] = lambda step, metrics: None
@@ -321,14 +313,14 @@ class Trainer:
         self._save(selector.BEST, self.progress.best)  # an interrupted phase may have left another one
         self.validator.reference = self._new_policy().eval()
         self.validator.reference.load_state_dict(self.policy.state_dict())
-        self.tables = replace(self.tables, reference=logged_log_probs(self.policy, self.train))
+        self.tables["reference"] = logged_log_probs(self.policy, self.train)
 
     def _epoch(self, phase: str, epoch: int, optimizer: torch.optim.Optimizer, beta: float) -> dict[str, float]:
         """Train an epoch, counted from 0; returns the means of its metrics, and the largest ratio."""
         size, seed = self.recipe.data.batch_size, self.recipe.trainer.seed
         batches = shuffled(len(self.train), size, seed, phase, epoch)
         if phase == "grpo":
-            self.tables = replace(self.tables, old=logged_log_probs(self.policy, self.train))
+            self.tables["old"] = logged_log_probs(self.policy, self.train)
         self.policy.train(phase == "rce")  # GRPO compares log-probabilities, which dropout would blur
         seen: dict[str, list[float]] = {}
         for number, queries in enumerate(batches):

@@ -101,12 +101,19 @@ def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, write_data, preset):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     kept = ("pointer", "beam_score", "vqa_correct")
     for record in records:
+        query = record["query_id"]
+        record |= {"query_id": f"q[{query}]", "embedding_id": query}
         record["pointer_candidates"] = [{name: each[name] for name in kept} for each in record["pointer_candidates"]]
+    for each in records[0]["pointer_candidates"]:
+        each |= {"beam_score": 0.5, "vqa_correct": 1, "gen_method": "[red]"}
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     own = [f"data.candidates={path}", f"data.query_embeddings={table}", "SHOT_NUM=2"]
-    assert invoke(cli.data_command, *own).exit_code == 0
+    read = invoke(cli.data_command, *own)
+    assert read.exit_code == 0
+    assert "[red]: 8" in read.output, "names of the user's are no markup"
     recipe, text = resolve([*own, "RCE_EPOCHS=2", "GRPO_EPOCHS=1", "policy.hidden=16"], preset=preset), StringIO()
     cli.train(recipe, Console(file=text, width=10_000))
+    assert "'q[0]'" in text.getvalue(), "the first query whose rewards are equal"
     command = next(line for line in text.getvalue().splitlines() if line.startswith("next: "))
     done = invoke(cli.evaluate_command, *command.split()[3:])  # as it is printed, candidates included
     assert done.exit_code == 0, done.output
