@@ -13,7 +13,7 @@ from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.layers import flow
 from recipes.config.loggers import logger_environment
-from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
+from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
@@ -21,7 +21,6 @@ from recipes.engines.easyr1.hooks import RANKS, ROLLOUTS, WEIGHTS
 from recipes.engines.easyr1.hooks import VALIDATION as VALIDATIONS
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
-from recipes.python_files import split_function
 
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("reward.py")
@@ -108,9 +107,7 @@ def reward(recipe: Recipe) -> tuple[str, dict[str, Any]]:
     Asked of a recipe that has a reward function.
     """
     location, arguments = reward_call(recipe) or ("", {})
-    path, name = split_function(location)
-    path = loaded_by_trainer(path)
-    return f"{ADAPTER}:{BATCH}", {"path": f"{path}:{name}" if name else path, "arguments": arguments}
+    return f"{ADAPTER}:{BATCH}", {"path": location, "arguments": arguments}
 
 
 def overrides(recipe: Recipe) -> list[str]:
@@ -132,7 +129,6 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **logger_environment(loggers, folder, environ),
-        **reward_variables(recipe),
     }
     if "swanlab" in loggers and not environ.get("SWANLAB_DIR"):
         variables["SWANLAB_DIR"] = str(folder / "swanlab")

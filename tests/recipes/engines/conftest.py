@@ -48,6 +48,15 @@ def composed() -> Callable[..., DictConfig]:
 
 
 @pytest.fixture
+def vllm_named() -> None:
+    """vLLM's CPU build under the name `vllm`, as verl asks for it; skips where there is no vLLM."""
+    from recipes.engines.cpu import vllm_distribution
+
+    pytest.importorskip("vllm")
+    vllm_distribution.name_vllm()
+
+
+@pytest.fixture
 def one_rank(tmp_path: Path) -> Iterator[None]:
     """torch.distributed on CPUs, with this process as its only rank."""
     import torch

@@ -72,7 +72,8 @@ INPUTS = [
 
 @pytest.mark.parametrize("head", [PLAIN, f"async {PLAIN}"])
 def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head):
-    (tmp_path / "r.py").write_text(head + DICT)
+    (tmp_path / "helper_of_r.py").write_text("TEN = 10\n")
+    (tmp_path / "r.py").write_text("from helper_of_r import TEN\n\n" + head + DICT.replace("10", "TEN"))
     location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
     first, second = called(location, arguments, INPUTS)
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)

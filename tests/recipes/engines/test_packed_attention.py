@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from transformers import Qwen2_5_VLConfig, Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
+from transformers import Qwen2_5_VLConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.integrations import flash_attention
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen2_5_vl
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
@@ -50,7 +50,6 @@ def assert_same_gradients(left, right):
 
 MODELS = {
     "policy": lambda: text_model(Qwen3ForCausalLM),
-    "critic": lambda: text_model(Qwen3ForTokenClassification, num_labels=1, classifier_dropout=0.0),
     "window": lambda: text_model(Qwen3ForCausalLM, use_sliding_window=True, sliding_window=3, max_window_layers=1),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from types import SimpleNamespace
 
@@ -10,15 +9,10 @@ import pytest
 
 from recipes.engines.verl import upstream
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
-
 
 @pytest.fixture
-def ends(monkeypatch):
+def ends(monkeypatch, vllm_named):
     """`ends(address)`: names of the sockets of two ranks, as trainer and vLLM form them in the cluster at `address`."""
-    from recipes.engines.cpu import vllm_distribution
-
-    vllm_distribution.name_vllm()
     from verl.workers.rollout.base import BaseRollout, get_rollout_class
     from verl.workers.rollout.vllm_rollout import vllm_rollout
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension

@@ -15,6 +15,7 @@ from recipes.engines.start import cuda, forkserver, main
 @pytest.fixture(autouse=True)
 def tested_ray(monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda name: versions.TESTED_RAY)
+    monkeypatch.setattr(versions, "check", lambda hardware: None)
     for name in ("RAY_ADDRESS", main.SWITCH):
         monkeypatch.delenv(name, raising=False)
 
@@ -37,17 +38,13 @@ def test_when_processes_are_forked(monkeypatch, variables, arguments, forks):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main.can_fork(main.ray_arguments(arguments), arguments) == forks
-
-
-def test_another_ray_is_started_as_ray_does(monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda name: "3.0.0")
-    assert not main.can_fork({}, [])
+    assert not main.can_fork(main.ray_arguments(arguments), arguments), "with a Ray that was not tested"
 
 
 def test_hidden_gpus_do_not_keep_a_run_without_gpus_from_its_logical_slots(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sys, "argv", ["main.py", "trainer.device=cpu"])
-    monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(main, "can_fork", lambda *_: False)
     monkeypatch.setattr(main, "train", lambda address, in_driver: int("CUDA_VISIBLE_DEVICES" in main.os.environ))
     assert main.main() == 0
@@ -57,7 +54,6 @@ def test_a_cluster_that_is_joined_gets_no_sizes(monkeypatch):
     given = ["trainer.device=cpu", "+ray_kwargs.ray_init.num_gpus=1", "ray_kwargs.ray_init.include_dashboard=False"]
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(sys, "argv", ["main.py", *given, "ray_kwargs.ray_init.log_to_driver=True"])
-    monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(main, "ordinary", lambda hardware: len(sys.argv))
     assert main.main() == 3
     assert sys.argv[1:] == ["trainer.device=cpu", "ray_kwargs.ray_init.log_to_driver=True"]
@@ -92,7 +88,6 @@ def test_where_children_could_not_work_the_ordinary_start_is_taken_with_the_user
         collecting.append(gc.isenabled())
         raise Replaced(arguments, variables)
 
-    monkeypatch.setattr(versions, "check", lambda hardware: None)
     monkeypatch.setattr(forkserver, "ForkServer", Server)
     monkeypatch.setattr(main.ray_head, "launch", lambda ray_init: None)
     monkeypatch.setattr(main, "import_all", import_all)

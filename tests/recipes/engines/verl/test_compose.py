@@ -66,26 +66,21 @@ COMPILATION = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 VLLM = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 
 
-def test_vllm_takes_the_compilation_that_gpus_get_by_default(composed):
+def test_compilation_is_vllms_graphs_alone_on_gpus_nothing_on_cpus_and_its_own_where_asked(composed):
     """Graphs of whole decoding steps and no compiler, as vLLM itself reads the two values."""
     from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
 
-    given = OmegaConf.to_container(OmegaConf.select(composed(), VLLM))
-    assert given == {"compilation_config": COMPILATION}
-    config = CompilationConfig(**given["compilation_config"])
+    def given(*arguments: str, **machine: str) -> dict[str, Any]:
+        found = OmegaConf.select(composed(*arguments, **machine), VLLM) or {}
+        return {key: value for key, value in found.items() if value is not None}  # verl leaves out what is null
+
+    assert given() == {"compilation_config": COMPILATION}
+    config = CompilationConfig(**COMPILATION)
     assert (config.mode, config.cudagraph_mode) == (CompilationMode.NONE, CUDAGraphMode.FULL_DECODE_ONLY)
     assert not config.cudagraph_mode.requires_piecewise_compilation(), "vLLM would drop the graphs"
-
-
-@pytest.mark.parametrize("name", ["worker.rollout.engine_kwargs", f"+{VLLM}"])
-def test_one_key_gives_compilation_back_to_vllm(composed, name):
-    """verl leaves out what is null."""
-    engine = OmegaConf.select(composed(f"{name}.compilation_config=null"), VLLM) or {}
-    assert {key: value for key, value in engine.items() if value is not None} == {}
-
-
-def test_cpus_get_no_compilation(composed):
-    assert "compilation_config" not in OmegaConf.select(composed(hardware="cpu"), VLLM)
+    for name in ("worker.rollout.engine_kwargs", f"+{VLLM}"):
+        assert given(f"{name}.compilation_config=null") == {}
+    assert "compilation_config" not in given(hardware="cpu")
 
 
 def listed(annotation: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import threading
 from types import SimpleNamespace
 
@@ -12,14 +11,9 @@ import zmq
 
 from recipes.engines.verl import upstream
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
-
 
 @pytest.fixture
-def vllm_client(monkeypatch):
-    from recipes.engines.cpu import vllm_distribution
-
-    vllm_distribution.name_vllm()
+def vllm_client(monkeypatch, vllm_named):
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer
 
     from recipes.engines.verl import vllm_client

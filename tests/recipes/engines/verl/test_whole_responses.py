@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from recipes.engines.verl import upstream
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vLLM")
 TINY = Path(__file__).parents[4] / "recipes" / "tasks" / "countdown" / "tiny"
 TOKENS = [5, 9, 7, 11, 3]
 
@@ -26,12 +24,8 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch):
+def server(monkeypatch, vllm_named):
     from transformers import AutoTokenizer
-
-    from recipes.engines.cpu import vllm_distribution
-
-    vllm_distribution.name_vllm()
     from verl.workers.rollout.vllm_rollout import vllm_async_server
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
