@@ -23,7 +23,6 @@ class Accounting:
             is the most it can be, reached when every response has full length.
         steps_per_epoch: rows that do not fill a step are dropped.
         tokens_per_step: where every prompt and response has full length: an upper bound.
-        response_tokens_per_step: the part of it that is generated.
     """
 
     rows: int
@@ -37,7 +36,6 @@ class Accounting:
     steps_per_epoch: int
     total_steps: int
     tokens_per_step: int
-    response_tokens_per_step: int
 
     def table(self) -> list[tuple[str, str]]:
         """Rows of name and value in words, for printing."""
@@ -53,7 +51,6 @@ class Accounting:
             ("steps per epoch", f"{self.steps_per_epoch:,}"),
             ("total steps", f"{self.total_steps:,}"),
             ("tokens per step", f"at most {self.tokens_per_step:,}"),
-            ("generated tokens per step", f"at most {self.response_tokens_per_step:,}"),
         ]
 
 
@@ -85,7 +82,6 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
         steps_per_epoch=steps_per_epoch,
         total_steps=total,
         tokens_per_step=responses * (data.max_prompt_length + data.max_response_length),
-        response_tokens_per_step=responses * data.max_response_length,
     )
 
 
@@ -156,14 +152,6 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     elif not actor.dynamic_batching:
         yield from _micro_batches(recipe, "update", size * n // ranks, "responses per GPU and update")
         yield from _micro_batches(recipe, "experience", step * n // ranks, "responses per GPU and step")
-    mini = recipe.data.mini_rollout_batch_size
-    if mini is not None and step % mini:
-        yield recipe.error(
-            f"data.mini_rollout_batch_size {mini} does not divide data.rollout_batch_size {step}",
-            f"set data.mini_rollout_batch_size to {either(nearest_divisors(mini, step))}",
-            "data.mini_rollout_batch_size",
-            "data.rollout_batch_size",
-        )
 
 
 def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iterator[RecipeError]:
@@ -188,14 +176,6 @@ def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
     if not actor.dynamic_batching:
         ranks = data_parallel(recipe, actor.ulysses_size)
         yield from _micro_batches(recipe, "experience", responses // ranks, "responses per GPU and step")
-    if actor.fsdp.enable_cpu_offload and each != actor.micro_batch_size_per_device_for_update:
-        yield recipe.error(
-            "EasyR1 cannot accumulate gradients with worker.actor.fsdp.enable_cpu_offload",
-            f"set it to false and use worker.actor.offload.offload_params, or set "
-            f"worker.actor.micro_batch_size_per_device_for_update to {each}",
-            "worker.actor.fsdp.enable_cpu_offload",
-            "worker.actor.micro_batch_size_per_device_for_update",
-        )
 
 
 MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8

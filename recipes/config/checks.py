@@ -74,21 +74,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
     updates = accounting(recipe, 0).updates
-    return [*recipe.notes, *objective.remarks(recipe, updates), *_adapters(recipe)]
-
-
-RATE_OF_ADAPTERS = 3e-6
-"""The learning rate of verl's LoRA example; full training usually takes a tenth of what adapters take."""
-
-
-def _adapters(recipe: Recipe) -> list[str]:
-    """A learning rate of full training with LoRA, which hardly moves the adapters."""
-    actor = recipe.worker.actor
-    if not actor.model.lora.rank or actor.optim.lr >= RATE_OF_ADAPTERS:
-        return []
-    return [
-        f"worker.actor.optim.lr {actor.optim.lr:g} is one of full training; adapters usually take ten times as much"
-    ]
+    return [*recipe.notes, *objective.remarks(recipe, updates)]
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
@@ -126,22 +112,6 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
             "set ROLLOUT_N to 2 or more, or ONLINE_FILTERING=false",
             "worker.rollout.n",
             "algorithm.online_filtering",
-        )
-    if recipe.algorithm.filter_low >= recipe.algorithm.filter_high:
-        yield recipe.error(
-            f"filter_low {recipe.algorithm.filter_low} is not below filter_high {recipe.algorithm.filter_high}",
-            "EasyR1's own values are 0.01 and 0.99",
-            "algorithm.filter_low",
-            "algorithm.filter_high",
-        )
-    validation = recipe.worker.rollout.val_override_config
-    temperature = validation.temperature if validation.temperature is not None else recipe.worker.rollout.temperature
-    if validation.n > 1 and temperature == 0:
-        yield recipe.error(
-            f"validation asks for {validation.n} responses a prompt at temperature 0, which are all the same",
-            "set worker.rollout.val_override_config.n to 1, or a temperature above 0",
-            "worker.rollout.val_override_config.n",
-            "worker.rollout.val_override_config.temperature",
         )
 
 
@@ -185,35 +155,10 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
             f"set worker.actor.max_token_len_per_device to {-(-longest // actor.ulysses_size)} or more",
             "worker.actor.max_token_len_per_device",
         )
-    low, high = recipe.data.min_pixels, recipe.data.max_pixels
-    if low is not None and high is not None and low > high:
-        yield recipe.error(
-            f"data.min_pixels {low} is above data.max_pixels {high}",
-            "exchange them",
-            "data.min_pixels",
-            "data.max_pixels",
-        )
-    buffer = recipe.worker.reward.overlong_buffer
-    if buffer.enable and buffer.len is not None and buffer.len > recipe.data.max_response_length:
-        yield recipe.error(
-            f"worker.reward.overlong_buffer.len {buffer.len} is above data.max_response_length "
-            f"{recipe.data.max_response_length}",
-            "DAPO uses a fifth of the response's length, which is what null means",
-            "worker.reward.overlong_buffer.len",
-            "data.max_response_length",
-            "worker.reward.overlong_buffer.enable",
-        )
 
 
 def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
     actor = recipe.worker.actor
-    if actor.ulysses_size > 1 and not actor.padding_free:
-        yield recipe.error(
-            f"worker.actor.ulysses_size {actor.ulysses_size} needs worker.actor.padding_free",
-            "set worker.actor.padding_free to true, or ulysses_size to 1",
-            "worker.actor.ulysses_size",
-            "worker.actor.padding_free",
-        )
     if recipe.worker.reward.num_workers == 0 and recipe.hardware == "gpu" and recipe.engine == "verl":
         yield recipe.error(
             "worker.reward.num_workers 0 has rewards computed where generation is driven, on CPUs only",
@@ -269,14 +214,6 @@ def _unread(recipe: Recipe) -> Iterator[Unread]:
             if given not in (None, recipe.value(key)):
                 why = f"KL is in the loss, which takes algorithm.{own}, {given}"
                 yield Unread((key,), f"algorithm.{own}", why, f"set {own.upper()} instead")
-    if not algorithm.norm_adv_by_std and algorithm.adv_estimator not in objective.BY_DEVIATION:
-        why = f"algorithm.adv_estimator {algorithm.adv_estimator} divides by no group's deviation"
-        fix = "set ALGORITHM=dr_grpo, or leave it out"
-        yield Unread(("algorithm.norm_adv_by_std",), "algorithm.adv_estimator", why, fix)
-    if objective.average(recipe) != objective.CONSTANT_LENGTH:
-        why = f"only worker.actor.loss_agg_mode {objective.CONSTANT_LENGTH} divides by it"
-        fix = f"set LOSS_AGG_MODE={objective.CONSTANT_LENGTH}, or leave it out"
-        yield Unread(("worker.actor.loss_scale_factor",), "worker.actor.loss_agg_mode", why, fix)
 
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:

@@ -153,10 +153,6 @@ AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
 CONSTANT_LENGTH = "seq-mean-token-sum-norm"
 """The loss_agg_mode that divides by a constant length instead of each response's."""
 
-GSPO = ("gspo", "gspo_token")
-WIDE_FOR_A_RESPONSE = 0.01
-"""The mean log-ratio of a response's tokens moves by some 1e-4 in an update: GSPO's paper clips at 3e-4 and 4e-4."""
-
 
 def average(recipe: Recipe) -> str:
     """The average in verl's words; `loss_agg_mode` wins over the coarser `loss_avg_mode`."""
@@ -200,26 +196,14 @@ def _loss_problems(recipe: Recipe) -> Iterator[RecipeError]:
 
 def _loss_remarks(recipe: Recipe, updates: int) -> list[str]:
     """Return what runs, but hardly as its name promises; `updates` a step."""
-    actor, lines = recipe.worker.actor, []
-    if actor.loss_type in GSPO:
-        if average(recipe) != AVERAGES["seq"]:
-            lines.append(
-                f"GSPO has one ratio for a response, but the loss is averaged by {average(recipe)}, so that long "
-                "responses weigh more; its paper has worker.actor.loss_avg_mode=seq"
-            )
-        if actor.clip_ratio_high > WIDE_FOR_A_RESPONSE:
-            lines.append(
-                f"the ratio of a whole response hardly ever moves by {actor.clip_ratio_high}: nothing will be clipped; "
-                "GSPO's paper has CLIP_RATIO_LOW=3e-4 CLIP_RATIO_HIGH=4e-4"
-            )
     clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high"))
-    clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
+    clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or recipe.worker.actor.loss_type != "default"
     if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
-        lines.append(
+        return [
             "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
             "ROLLOUT_BATCH_SIZE makes several"
-        )
-    return lines
+        ]
+    return []
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:

@@ -65,7 +65,7 @@ def load(
     tree = read(path, shown)
     given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
     controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
-    planned, size = _planned_gpus(controls.get("gpus"), environ)
+    planned, size = _planned_gpus(controls.get("gpus"))
     asked_for = "gpu" if planned else hardware
     kind = _hardware(asked_for, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
     user = [*variable_settings(environ), *given.values(), *size]
@@ -167,12 +167,11 @@ def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str
     return kind_of_machine(kind, where, environ)
 
 
-def _planned_gpus(argument: str | None, environ: Mapping[str, str]) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
+def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
     """The GPUs that a plan is made for without having them, as `--gpus 1x24` names them, and their number as a key."""
-    text = argument or environ.get("PLAN_GPUS", "").strip()
     if not text:
         return None, []
-    where = f"argument gpus={text}" if argument else f"variable PLAN_GPUS={text}"
+    where = f"argument gpus={text}"
     planned = tuple(described(text, where))
     return planned, [Setting("trainer.n_gpus_per_node", len(planned), Source("argument", where))]
 

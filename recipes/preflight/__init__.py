@@ -59,7 +59,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     if recipe.planned_gpus is not None and not plan_only:
         raise recipe.error(
             "the GPUs are planned for and need not be here, so that nothing can be started on them",
-            "leave --gpus (PLAN_GPUS) out, or set DRY_RUN=1",
+            "leave --gpus out, or set DRY_RUN=1",
             "trainer.n_gpus_per_node",
         )
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)

@@ -78,7 +78,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
     if recipe.hardware == "gpu" and not chosen:
         return (
             "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
-            "(PLAN_GPUS=1x80) plans for one of 80 GB"
+            "plans for one of 80 GB"
         )
     name = str(recipe.worker.actor.model.model_path)
     folder = plans.model_folder(name)

@@ -75,8 +75,8 @@ def fits_table() -> str:
 def cell(name: str, count: int, size: int, lora: int) -> str:
     """vLLM's share and a letter for each setting that saves memory; a dash where it does not fit."""
     task = "number_game" if "-VL-" in name else "gsm8k"
-    given = {"MODEL_PATH": MODELS[name], "LORA_RANK": str(lora), "PLAN_GPUS": f"{count}x{size}"}
-    plan = plan_of(load(task, environ=given))
+    given = {"MODEL_PATH": MODELS[name], "LORA_RANK": str(lora)}
+    plan = plan_of(load(task, arguments=["--gpus", f"{count}x{size}"], environ=given))
     if plan is None or not fit.fits(plan):
         return "—"
     return f"{100 * plan.utilization:.0f}{letters(plan)}"

@@ -367,13 +367,6 @@ class Trainer(Section):
         computed=True,
         not_on=only_verl("EasyR1's source is changed by patch files"),
     )
-    ray_dashboard: bool = key(
-        False,
-        "start Ray's dashboard; on a machine with GPUs it made the start 50 s longer",
-        verl="ray_kwargs.ray_init.include_dashboard",
-        computed=True,
-        not_on=only_verl("EasyR1 starts Ray with Ray's own defaults"),
-    )
     find_last_checkpoint: bool | Literal["changed"] = key(
         True,
         "go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser "

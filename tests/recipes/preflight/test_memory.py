@@ -164,8 +164,8 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
         assert named in error.what
     for wrong in ("24", "0x24", "1x0", "two"):
         with pytest.raises(RecipeError) as caught:
-            load("countdown", environ={"PLAN_GPUS": wrong})
-        assert "PLAN_GPUS" in caught.value.where
+            load("countdown", arguments=["--gpus", wrong], environ={})
+        assert "gpus" in caught.value.where
 
 
 def test_an_estimate_that_was_never_measured_says_that_it_is_above_and_refuses_nothing(monkeypatch):
