@@ -19,7 +19,6 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.check_machine, ()),
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
-    "hub": (model.check_hub, ("model",)),
     "chat template": (model.check_chat_template, ("model",)),
     "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
@@ -95,22 +94,20 @@ def run_checks(recipe: Recipe) -> list[str]:
     return result.remarks
 
 
-def dry(recipe: Recipe, ask_hub: bool = False, skip: tuple[str, ...] = ()) -> Findings:
+def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
 
     Of a plan for GPUs that are not here, only the memory is checked, and the data that is there.
 
     Args:
-        ask_hub: whether a hub is asked for a model that is not here yet, and several machines must be named; a plan
-            can be made without both.
-        skip: further checks to leave out.
+        skip: checks to leave out; a plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.planned_gpus is not None:
         checked = {"memory"} if missing else {"memory", "data"} - set(skip)
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
-    result = findings(recipe, skip=(*skip, *["data"] * to_prepare, *([] if ask_hub else ["hub", "cluster"])))
+    result = findings(recipe, skip=(*skip, *["data"] * to_prepare))
     if to_prepare:
         result.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")
     return result

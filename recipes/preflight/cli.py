@@ -36,10 +36,10 @@ def main(
     try:
         recipe = recipe if planned else ready(recipe, console.print, make=False)
     except RecipeError as error:
-        result = preflight.dry(recipe, ask_hub=True, skip=("data",))
+        result = preflight.dry(recipe, skip=("data",))
         result.errors.append(error)
     else:
-        result = preflight.dry(recipe, ask_hub=True, skip=("data",) if planned else ())
+        result = preflight.dry(recipe, skip=("data",) if planned else ())
     for remark in [*notes, *result.remarks]:
         console.print(f"note: {remark}")
     if result.skipped:

@@ -1,4 +1,4 @@
-"""The machine, before the trainer starts: Ray, loggers, shared memory, disk."""
+"""The machine, before the trainer starts: folders, loggers, shared memory, disk."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-
-import psutil
 
 from recipes.config import Recipe, accounting, path_keys
 from recipes.config.schema.worker import Fsdp
@@ -30,14 +28,14 @@ def check_machine(recipe: Recipe) -> list[str]:
     """Raise where an output folder cannot be written, or a logger is not installed.
 
     Returns:
-        Remarks on little shared memory, and Ray processes that are left over.
+        A remark on little shared memory.
     """
     outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
     outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
     for name, folder in outputs:
         _writable(name, folder)
     _loggers_installed(recipe)
-    return [*_shared_memory(recipe.hardware), *stale_ray()]
+    return _shared_memory(recipe.hardware)
 
 
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
@@ -49,25 +47,6 @@ def _loggers_installed(recipe: Recipe) -> None:
         if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
             fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
             raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
-
-
-RAY = ("raylet", "gcs_server")
-
-
-def stale_ray() -> list[str]:
-    """Remark on Ray processes of this user that nothing started by a run keeps: they hold memory, ports and GPUs."""
-    pids = [
-        process.pid
-        for process in psutil.process_iter(["name", "uids", "ppid"])
-        if process.info["name"] in RAY and process.info["ppid"] == 1
-        if process.info["uids"] and process.info["uids"].real == os.getuid()
-    ]
-    if not pids:
-        return []
-    listed = ", ".join(map(str, sorted(pids)))
-    return [
-        f"Ray is running outside of a run (processes {listed}): `ray stop` ends it, unless it is a cluster of yours"
-    ]
 
 
 def _writable(name: str, folder: Path) -> None:

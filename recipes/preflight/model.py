@@ -1,4 +1,4 @@
-"""The model: its files, what a hub says of one that is not here, and its chat template.
+"""The model: its files, and its chat template.
 
 transformers renders the template, without the tokenizer, whose import takes seconds.
 """
@@ -26,8 +26,6 @@ from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-HUB = "https://huggingface.co"
-HUB_TIMEOUT_S = 8.0
 POINTER_BYTES = 1024
 """A file of weights that is smaller is git-lfs's pointer to them."""
 
@@ -134,53 +132,15 @@ def _check_heads(recipe: Recipe) -> None:
 
 
 def _check_adapters(recipe: Recipe) -> None:
-    """The model that is saved holds its adapters in its weights, as those of a map can be and others cannot."""
-    model = recipe.worker.actor.model
-    if not model.lora.rank or not recipe.trainer.save_hf_model:
-        return
-    name, named = str(model.model_path or ""), model.lora.target_modules.split(",")
-    config = model_config(local_model(name)) or published_config(name)
-    tied = bool(text_config(config).get("tie_word_embeddings"))
-    for module, why in (("embed_tokens", "is a table"), ("lm_head", "shares its weight with embed_tokens")):
-        if module in map(str.strip, named) and (tied or module == "embed_tokens"):
-            raise recipe.error(
-                f"an adapter of {module} cannot become part of the model that is saved: {module} {why}",
-                f"leave {module} out, or set trainer.save_hf_model to false",
-                "worker.actor.model.lora.target_modules",
-                "worker.actor.model.model_path",
-            )
-
-
-def check_hub(recipe: Recipe) -> list[str]:
-    """Ask the hub for each model that is not on this machine, before the trainer's minutes of retries.
-
-    Raises:
-        RecipeError: within `HUB_TIMEOUT_S` of silence, where it cannot be reached; where it does not know the model.
-    """
-    for key in path_keys(recipe):
-        if key.kind == "model" and key.on_hub and "://" not in key.path and not local_model(key.path):
-            _ask_hub(recipe, key)
-    return []
-
-
-def _ask_hub(recipe: Recipe, key: PathKey) -> None:
-    import httpx
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    hub = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-    name, _, revision = key.path.partition("@")
-    try:
-        url = hf_hub_url(name, "config.json", revision=revision or "main", endpoint=hub)
-        get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, endpoint=hub)
-    except (HFValidationError, HfHubHTTPError, httpx.HTTPError) as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
+    """Raise for adapters that the saved model cannot hold: of a table, and of a head that may share its weight."""
+    lora = recipe.worker.actor.model.lora
+    named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
+    if lora.rank and named and recipe.trainer.save_hf_model:
         raise recipe.error(
-            f"the model {name} is not on this machine, and {hub} does not give it: {said}",
-            "correct the name, or set MODEL_PATH to a folder; HF_TOKEN for a private or gated model; HF_ENDPOINT for "
-            "another hub, HTTPS_PROXY for the way out",
-            key.key,
-        ) from error
+            f"an adapter of {named[0]} cannot become part of the model that is saved",
+            f"leave {named[0]} out, or set trainer.save_hf_model to false",
+            "worker.actor.model.lora.target_modules",
+        )
 
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}
@@ -192,12 +152,13 @@ THINKING = f"{TEMPLATE_VARIABLES}enable_thinking"
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Remark on a template that hides where the assistant begins, on turns that do not stop, and on thinking.
+    """Remark on turns that do not stop, and on thinking that has little room.
 
     Raises:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
     """
     from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
 
     model = recipe.worker.actor.model
     folder = local_model(str(model.tokenizer_path or model.model_path))
@@ -214,36 +175,28 @@ def check_chat_template(recipe: Recipe) -> list[str]:
         )
     special = _special_tokens(folder)
     verl_keys = flatten({name.lstrip("+"): value for name, value in recipe.verl.items()})
-    variables = {
+    given = {
         name.removeprefix(TEMPLATE_VARIABLES): value
         for name, value in verl_keys.items()
         if name.startswith(TEMPLATE_VARIABLES)
     }
-    variables = {**special, **variables}
+
+    def rendered(*messages: dict[str, str], to_go_on: bool) -> str:
+        texts, _ = render_jinja_template(
+            [messages], chat_template=template, add_generation_prompt=to_go_on, **{**special, **given}
+        )
+        return str(texts[0])
+
     try:
-        question = rendered(template, [QUESTION], False, variables)
-        prompt = rendered(template, [QUESTION], True, variables)
-        turn = rendered(template, [QUESTION, {"role": "assistant", "content": ANSWER}], False, variables)
+        prompt = rendered(QUESTION, to_go_on=True)
+        turn = rendered(QUESTION, {"role": "assistant", "content": ANSWER}, to_go_on=False)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
             where=where,
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    remarks = []
-    if prompt == question:
-        remarks.append(
-            f"the chat template adds nothing where the assistant is to begin: the model may go on as the user ({where})"
-        )
-    return [*remarks, *_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
-
-
-def rendered(template: str, messages: list[dict[str, str]], begins: bool, variables: dict[str, Any]) -> str:
-    """A chat as text, by what `apply_chat_template` renders with; `begins`: the assistant is to go on."""
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    texts, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=begins, **variables)
-    return str(texts[0])
+    return [*_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
 
 
 def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:
