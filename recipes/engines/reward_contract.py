@@ -30,6 +30,8 @@ REWARD_STD = "reward_std"
 """Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
 PART = "reward/"
 """Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
+COLUMN = "id"
+"""Column of the data with a row's id."""
 ROW_ID, DATA_SOURCE = "row_id", "data_source"
 """What a line of a dump has of its row: its id, the same in every dump of every run, and its data source."""
 DUMPED = ("input", "output", "gts", "score", "step", "uid")

@@ -14,11 +14,8 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo import reward
 
-from recipes.engines.reward_contract import RewardError
+from recipes.engines.reward_contract import COLUMN, RewardError
 from recipes.engines.reward_function import Call, RewardFunction
-
-ROW_ID = "id"
-"""Column of the data with the row's id."""
 
 
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
@@ -73,7 +70,7 @@ class _Checked:
         try:
             return await super().run_single(data)  # type: ignore[misc]  # of verl's manager
         except RewardError as error:
-            row = data[-1:].non_tensor_batch.get(ROW_ID, ["without an id"])[0]
+            row = data[-1:].non_tensor_batch.get(COLUMN, ["without an id"])[0]
             raise error.of_row(row) from error.__cause__
 
 

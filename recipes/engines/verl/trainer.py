@@ -20,11 +20,9 @@ from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 
 from recipes.engines.checkpoints import name_the_type, withdraw_stop
-from recipes.engines.reward_contract import DATA_SOURCE, DUMPED, ROW_ID, reward_metrics
+from recipes.engines.reward_contract import COLUMN, DATA_SOURCE, DUMPED, ROW_ID, reward_metrics
 from recipes.engines.verl import upstream
 
-COLUMN = "id"
-"""Column of the data with the row's id."""
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
 
