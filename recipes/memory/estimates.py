@@ -145,12 +145,7 @@ class Phase:
 
 
 GENERATE, FORWARD, BACKWARD, STEP = "generation", "log-probabilities", "backward pass", "optimiser step"
-LOAD, HOST = "loading", "training"
-
-
-def phases(plan: MemoryPlan) -> list[Phase]:
-    """Every phase with its peak."""
-    return [*(gpu_phases(plan) if plan.gpu else ()), *host_phases(plan)]
+HOST = "training"
 
 
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
@@ -191,18 +186,13 @@ def _backward(plan: MemoryPlan) -> dict[str, float]:
     }
 
 
-def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
-    """Yield what the machine holds, all its ranks together.
+def host_phase(plan: MemoryPlan) -> Phase:
+    """Return what the machine holds, all its ranks together: whole models while they are loaded, or the training.
 
     With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
     """
     parameters, here, on_host = plan.shape.parameters, plan.ranks_here, plan.gpu is None
     copies = max(1, here // plan.ranks)
-    first, each = PROCESSES["cpu" if on_host else "gpu"]
-    processes = {"processes": float(first + each * (here - 1))}
-    spread = ESTIMATE_TOLERANCE if on_host else math.inf
-    whole = plan.weight_bytes * parameters * (here if plan.shape.tied else copies)
-    yield Phase(LOAD, {**processes, "whole models": float(whole)}, plan.host, spread=spread)
     part = min(here, plan.ranks) / plan.ranks * copies  # of a model on this machine
     weights = on_host or plan.offload_params or plan.offload_all
     moments = on_host or plan.offload_optimizer or plan.offload_all
@@ -217,7 +207,12 @@ def host_phases(plan: MemoryPlan) -> Iterator[Phase]:
         backward = _backward(plan)
         parts["activations"] = (backward["activations"] * FULL / HALF + backward["logits"]) * here
         parts["vLLM"] = float(FULL * parameters * here)
-    yield Phase(HOST, {**processes, **parts}, plan.host, spread=spread)
+    loaded = float(plan.weight_bytes * parameters * (here if plan.shape.tied else copies))
+    if loaded > sum(parts.values()):
+        parts = {"models being loaded": loaded}
+    first, each = PROCESSES["cpu" if on_host else "gpu"]
+    parts["processes"] = float(first + each * (here - 1))
+    return Phase(HOST, parts, plan.host, spread=ESTIMATE_TOLERANCE if on_host else math.inf)
 
 
 def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:

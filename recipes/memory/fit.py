@@ -33,7 +33,7 @@ from recipes.memory.estimates import (
     SYNC,
     MemoryPlan,
     gpu_phases,
-    host_phases,
+    host_phase,
     vllm_cache,
 )
 
@@ -142,7 +142,7 @@ def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
         for params, moments in ((False, False), (False, True), (True, False), (True, True))
         if asked.offload_params in (None, params) and asked.offload_optimizer in (None, moments)
     ]
-    possible = [way for way in ways if way.host is None or host_holds(way)] or ways
+    possible = [way for way in ways if way.host is None or host_phase(way).need <= way.host] or ways
     for way in possible:
         if _has_room(way, GENERATE) and _holds_enough(way):
             return way
@@ -160,11 +160,6 @@ def _with_share(plan: MemoryPlan, asked: float | None) -> MemoryPlan:
 
 def _has_room(plan: MemoryPlan, name: str) -> bool:
     return all(each.fits and not each.is_close for each in gpu_phases(plan) if each.name == name)
-
-
-def host_holds(plan: MemoryPlan) -> bool:
-    """Return whether the machine's free memory suffices."""
-    return all(phase.need <= (plan.host or 0) for phase in host_phases(plan))
 
 
 def _holds_enough(plan: MemoryPlan) -> bool:
@@ -191,14 +186,13 @@ class Way:
     plan: MemoryPlan
 
 
-def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int, engine: str = "verl") -> list[Way]:
+def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
     """Return the nearest changes that make a plan fit; each is enough by itself.
 
     Args:
         plan: one that does not fit.
         asked: what was set; what would be chosen in its place comes first.
         gpus_here: GPUs of this machine; more are proposed as those of another.
-        engine: verl alone has FSDP2.
     """
     free = settled(plan, Asked())
     changed = {key: getattr(free, name) for name, key in KEYS.items() if getattr(asked, name) is not None}
@@ -208,30 +202,7 @@ def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int, engine: str = "verl
     tensors = (size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size)
     tried += [Way(f"TENSOR_PARALLEL_SIZE={size}", settled(replace(plan, tensor=size), asked)) for size in tensors]
     found = [way for way in tried if fits(way.plan)]
-    found += [way for way in (_shorter(plan, asked), *_more_gpus(plan, asked, gpus_here)) if way]
-    on_host = settled(replace(plan, offload_all=True), asked)
-    if engine == "verl" and fits(on_host) and on_host.host is not None and host_holds(on_host):
-        found.append(Way("worker.actor.strategy=fsdp2 worker.actor.fsdp.enable_cpu_offload=true", on_host))
-    return found
-
-
-def host_ways_out(plan: MemoryPlan) -> list[Way]:
-    """Return changes that need less host memory; those that make the run fit come first."""
-    tried = {
-        f"GPUS_PER_NODE={plan.ranks_here // 2}": replace(
-            plan, ranks=max(1, plan.ranks // 2), ranks_here=max(1, plan.ranks_here // 2)
-        ),
-        "trainer.save_hf_model=false": replace(plan, saves=False),
-        f"LORA_RANK={LORA_RANK}": replace(plan, lora=plan.lora or LORA_RANK),
-    }
-    if plan.gpu is None:  # activations lie there too
-        tried |= {
-            "MICRO_BATCH_SIZE=1": replace(plan, update_tokens=plan.longest),
-            f"{KEYS['recompute']}=true": replace(plan, recompute=True),
-        }
-    need = max(phase.need for phase in host_phases(plan))
-    found = [Way(*each) for each in tried.items() if max(phase.need for phase in host_phases(each[1])) < need]
-    return sorted(found, key=lambda way: not host_holds(way.plan))
+    return found + [way for way in (_shorter(plan, asked), *_more_gpus(plan, asked, gpus_here)) if way]
 
 
 def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:

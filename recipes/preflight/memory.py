@@ -11,7 +11,7 @@ from recipes.config import Recipe
 from recipes.config import gpus as plans
 from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
-from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, LOAD, MemoryPlan, Phase, gpu_phases, host_phases
+from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, MemoryPlan, Phase, gpu_phases, host_phase
 from recipes.memory.shape import SIZES
 from recipes.model_files import model_config, text_config
 
@@ -45,15 +45,15 @@ def check_memory(recipe: Recipe) -> list[str]:
     """
     chosen = plans.gpus_of(recipe) if recipe.hardware == "gpu" else []
     busy = [gpu for gpu in chosen if gpu.used > gpus.IDLE]
-    lines = [*map(str, busy), *unequal(chosen)]
+    lines = [*map(str, busy)]
     plan = plans.plan_of(recipe)
     if plan is None:
         _refuse_less_than_vllm_takes(recipe, busy)
         return [*lines, _unknown(recipe, chosen)]
     each = [of_gpu for gpu in chosen if (of_gpu := plans.plan_of(recipe, gpu))]
     on_gpus = tightest_phases(each)
-    on_host = list(host_phases(plan)) if plan.host is not None else []
-    every = [*on_gpus, *on_host]
+    on_host = host_phase(plan)
+    every = [*on_gpus, on_host]
     failing = [phase for phase in every if not phase.fits]
     smallest = min(each, key=fit.cached_responses, default=None)
     if failing or (smallest and not fit.cached_responses(smallest)):
@@ -62,13 +62,13 @@ def check_memory(recipe: Recipe) -> list[str]:
         most, *rest = sorted(on_gpus, key=lambda phase: -phase.need)
         less = ", ".join(f"{phase.name} {phase.need / GIGABYTE:.1f}" for phase in rest)
         lines += [*_chosen(recipe, smallest), f"memory of a GPU, estimated: {most}; {less}"]
-    if on_host:
-        lines.append(f"memory of the host, estimated: {max(on_host, key=lambda phase: phase.need)}")
+    if plan.host is not None:
+        lines.append(f"memory of the host, estimated: {on_host}")
     for phase in every:
         if phase.is_close:
             above = phase.need > (phase.limit or 0)
             state = "is above the limit, by an estimate that may be too high" if above else "comes close to the limit"
-            way_out = _proposed(recipe, plan, phase)
+            way_out = _proposed(recipe, plan) if phase is not on_host else ""
             lines.append(f"{phase.name} {state}" + (f"; if memory runs out: {way_out}" if way_out else ""))
     return lines
 
@@ -112,38 +112,19 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
     what = f"{name} does not fit: {worst}" if worst else f"{name} does not fit: vLLM holds no response of full length"
     rest = ", ".join(phase.name for phase in failing if phase is not worst)
     what += f"; nor does {rest}" if rest else ""
-    ways = [_elsewhere()] if busy else []
-    if proposed := _proposed(recipe, plan, worst):
-        ways.append(proposed)
-    least = "set MODEL_PATH to a model that docs/FITS.md shows to fit"
-    if plan.gpu is None and worst:
-        least = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs (docs/FITS.md)"
-    fix = "; or ".join(ways) or least
+    fix = f"set MODEL_PATH to a model that docs/FITS.md shows to fit, or LORA_RANK={fit.LORA_RANK}"
+    if worst and worst.name == HOST:
+        fix = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs; or {fix}"
+    else:
+        fix = "; or ".join([*([_elsewhere()] if busy else []), *filter(None, [_proposed(recipe, plan)])]) or fix
     keys = (MODEL, SHARE) if worst is None or worst.name == GENERATE else (MODEL,)
     return recipe.error("; ".join([what, *map(str, busy)]), fix, *keys)
 
 
-def _proposed(recipe: Recipe, plan: MemoryPlan, phase: Phase | None) -> str:
-    """Return the nearest changes that fit, as a user types them."""
-    if phase and phase.name in (HOST, LOAD):
-        ways = [way for way in fit.host_ways_out(plan) if phase.fits or fit.host_holds(way.plan)]
-    else:
-        ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()), recipe.engine)
+def _proposed(recipe: Recipe, plan: MemoryPlan) -> str:
+    """Return the nearest changes that fit the GPUs, as a user types them."""
+    ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()))
     return "; or ".join(way.text for way in ways[:MOST_WAYS])
-
-
-def unequal(chosen: list[gpus.Gpu]) -> list[str]:
-    """Remark on GPUs of different sizes: each gets as much work, and each phase is estimated on the tightest."""
-    sizes = {gpu.total: [each.index for each in chosen if each.total == gpu.total] for gpu in chosen}
-    if len(sizes) < 2:
-        return []
-    listed = ", ".join(
-        f"{size / GIGABYTE:.1f} GB (GPU {', '.join(indices)})" for size, indices in sorted(sizes.items())
-    )
-    return [
-        f"the GPUs are not equal: {listed}. Each gets the same work, fitted to the smallest, and the fast ones wait; "
-        "CUDA_VISIBLE_DEVICES chooses equal ones"
-    ]
 
 
 def _refuse_less_than_vllm_takes(recipe: Recipe, busy: list[gpus.Gpu]) -> None:

@@ -9,7 +9,7 @@ from recipes.config.gpus import plan_of
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
 from recipes.memory import fit
-from recipes.memory.estimates import BACKWARD, GIGABYTE, HOST, STEP, MemoryPlan, phases
+from recipes.memory.estimates import BACKWARD, GIGABYTE, STEP, MemoryPlan, gpu_phases, host_phase
 from recipes.memory.shape import published_shape, shape
 from recipes.paths import ROOT
 
@@ -27,7 +27,8 @@ def held_against_measurements() -> list[tuple[str, float, float]]:
                 f"the sizes of {each['model']} are not known", where=str(MEASUREMENTS), fix="name another"
             )
         plan = MemoryPlan(sizes, **each["plan"])
-        update = [phase for phase in phases(plan) if phase.name in ((HOST,) if plan.gpu is None else (BACKWARD, STEP))]
+        every = gpu_phases(plan) if plan.gpu else [host_phase(plan)]
+        update = [phase for phase in every if plan.gpu is None or phase.name in (BACKWARD, STEP)]
         rows.append((each["what"], each["gigabytes"], max(phase.need for phase in update) / GIGABYTE))
     return rows
 
