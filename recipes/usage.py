@@ -44,6 +44,7 @@ def show_options(console: Console, task: str) -> None:
     """Every option of a task: its default on GPUs, its key, and what it means."""
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
+    entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
     entries += [
         (f"--{each.name.lower()}", each.doc, each.name) for each in CONTROLS if each.name in OPTIONS_WITHOUT_KEY
     ]

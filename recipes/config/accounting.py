@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from recipes.config.schema import Recipe, Setting, Source
@@ -93,26 +93,16 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
     return max(1, actor.max_token_len_per_device * actor.ulysses_size // recipe.longest)
 
 
-def nearest_divisors(number: int, of: int) -> list[int]:
-    """The divisors of `of` next to `number`, below and above; one where there is only one."""
-    return _around(number, [candidate for candidate in range(1, of + 1) if of % candidate == 0])
-
-
-def _around(number: int, candidates: list[int]) -> list[int]:
-    """Of rising candidates the last up to `number` and the first above."""
+def nearest(number: int, fitting: Iterable[int]) -> str:
+    """Of rising numbers the last up to `number` and the first above, in words: `4 or 8`."""
+    candidates = list(fitting)
     at = bisect_right(candidates, number)
-    return candidates[max(0, at - 1) : at + 1]
+    return " or ".join(str(candidate) for candidate in candidates[max(0, at - 1) : at + 1])
 
 
-def nearest_multiples(number: int, of: int) -> list[int]:
-    """The positive multiples of `of` next to `number`, below and above."""
-    below = number // of * of
-    return [multiple for multiple in (below, below + of) if multiple > 0]
-
-
-def either(numbers: list[int]) -> str:
-    """`4 or 8`."""
-    return " or ".join(str(number) for number in numbers)
+def divisors(number: int) -> list[int]:
+    """Every divisor of a number, rising."""
+    return [size for size in range(1, number + 1) if number % size == 0]
 
 
 _STEP, _UPDATE = "data.rollout_batch_size", "worker.actor.global_batch_size"
@@ -125,10 +115,10 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     actor = recipe.worker.actor
     size, ranks = settled(actor.global_batch_size), data_parallel(recipe, actor.ulysses_size)
     if step % size:
+        multiples = range(size, step + size + 1, size)
         yield recipe.error(
             f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts",
-            f"set {_UPDATE} to {either(nearest_divisors(size, step))}, "
-            f"or {_STEP} to {either(nearest_multiples(step, size))}",
+            f"set {_UPDATE} to {nearest(size, divisors(step))}, or {_STEP} to {nearest(step, multiples)}",
             _STEP,
             _UPDATE,
         )
@@ -142,7 +132,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         yield recipe.error(
             f"{_UPDATE} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
             f"{ranks} data-parallel ranks",
-            f"set {changed} to {either(_around(size, fitting))}",
+            f"set {changed} to {nearest(size, fitting)}",
             _UPDATE,
             "worker.rollout.n",
             "trainer.n_gpus_per_node",
@@ -161,7 +151,7 @@ def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iter
     if whole % micro:
         yield recipe.error(
             f"{whole} {described} are not a multiple of {key} {micro}",
-            f"set {key} to {either(nearest_divisors(micro, whole))}",
+            f"set {key} to {nearest(micro, divisors(whole))}",
             key,
             _UPDATE if use == "update" else _STEP,
         )

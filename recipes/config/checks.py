@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from recipes.config import objective, rewards
-from recipes.config.accounting import accounting, either, nearest_divisors
+from recipes.config.accounting import accounting, divisors, nearest
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
@@ -92,7 +91,7 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
         if count % size:
             yield recipe.error(
                 f"{key} {size} does not divide the {count} GPUs",
-                f"set {key} to {either(nearest_divisors(size, count))}",
+                f"set {key} to {nearest(size, divisors(count))}",
                 key,
                 "trainer.n_gpus_per_node",
             )
@@ -190,36 +189,22 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-class Unread(NamedTuple):
-    """Keys that nothing reads, the key that decides it, why, and what to do."""
-
-    keys: tuple[str, ...]
-    decided_by: str
-    why: str
-    fix: str
-
-
-def _unread(recipe: Recipe) -> Iterator[Unread]:
-    for path, leaf in leaves(Recipe).items():
-        if (needed := leaf.info.needs) and not recipe.value(needed):
-            yield Unread((path,), needed, f"{needed} is {recipe.value(needed)}", f"turn {needed} on, or leave it out")
-    algorithm = recipe.algorithm
-    coefficient, estimator, in_loss = "algorithm.kl_coef", "algorithm.kl_penalty", ("kl_loss_coef", "kl_loss_type")
-    if algorithm.disable_kl:
-        keys = (coefficient, estimator, *(f"algorithm.{name}" for name in in_loss))
-        yield Unread(keys, "algorithm.disable_kl", "there is no KL", "set DISABLE_KL=false, or leave it out")
-    elif objective.kl_in_loss(recipe) and not objective.kl_in_reward(recipe):
-        for key, own in zip((coefficient, estimator), in_loss, strict=True):
-            given = getattr(algorithm, own)
-            if given not in (None, recipe.value(key)):
-                why = f"KL is in the loss, which takes algorithm.{own}, {given}"
-                yield Unread((key,), f"algorithm.{own}", why, f"set {own.upper()} instead")
-
-
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
-    for keys, decided_by, why, fix in _unread(recipe):
-        for path in keys:
-            value = recipe.value(path)
-            if recipe.source_of(path).by_user and value is not None:
-                yield recipe.error(f"{path} {value} has no effect: {why}", fix, path, decided_by)
+    algorithm = recipe.algorithm
+    unread = {path: needed for path, leaf in leaves(Recipe).items() if (needed := leaf.info.needs)}
+    unread = {path: needed for path, needed in unread.items() if not recipe.value(needed)}
+    kl = {"algorithm.kl_coef": "algorithm.kl_loss_coef", "algorithm.kl_penalty": "algorithm.kl_loss_type"}
+    if algorithm.disable_kl:
+        unread |= dict.fromkeys((*kl, *kl.values()), objective.NO_KL)
+    elif objective.kl_in_loss(recipe) and not objective.kl_in_reward(recipe):
+        unread |= {key: own for key, own in kl.items() if recipe.value(own) not in (None, recipe.value(key))}
+    for path, decided_by in unread.items():
+        value, decisive = recipe.value(path), recipe.value(decided_by)
+        if recipe.source_of(path).by_user and value is not None:
+            yield recipe.error(
+                f"{path} {value} has no effect: {decided_by} is {decisive}",
+                f"change {decided_by}, or leave {path} out",
+                path,
+                decided_by,
+            )

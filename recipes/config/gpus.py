@@ -12,7 +12,6 @@ from typing import Any
 from recipes.config import objective
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
-from recipes.errors import RecipeError, did_you_mean
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia
 from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
@@ -22,30 +21,10 @@ from recipes.memory.shape import Shape, model_type, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import ROOT
 
-KINDS = ("cpu", "gpu")
 
-
-def kind_of_machine(asked: str | None, where: str, environ: Mapping[str, str]) -> str:
-    """`cpu` or `gpu`: what was asked for, else what the machine has."""
-    if asked is None or asked == "auto":
-        return "gpu" if visible_gpus(environ) else "cpu"
-    if asked not in KINDS:
-        raise RecipeError(
-            f"unknown hardware {asked!r}",
-            where=where,
-            fix=did_you_mean(asked, KINDS) or f"use one of {', '.join(KINDS)}",
-        )
-    return asked
-
-
-def lacks_flash_attention(environ: Mapping[str, str]) -> bool:
-    """Return whether this machine has GPUs but no flash-attn, which verl would otherwise ask transformers for."""
-    return importlib.util.find_spec("flash_attn") is None and visible_gpus(environ) > 0
-
-
-def lacks_liger(environ: Mapping[str, str]) -> bool:
-    """Return whether this machine has GPUs but no liger-kernel."""
-    return importlib.util.find_spec("liger_kernel") is None and visible_gpus(environ) > 0
+def lacks(package: str, environ: Mapping[str, str]) -> bool:
+    """Return whether this machine has GPUs but not this package, such as flash_attn."""
+    return importlib.util.find_spec(package) is None and visible_gpus(environ) > 0
 
 
 PACKED_ATTENTION = "torch_varlen_flash"
@@ -99,13 +78,13 @@ def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = T
         changed: whether verl is changed; as it is it has no packed attention without flash-attn.
     """
     settings = []
-    if lacks_flash_attention(environ):
+    if lacks("flash_attn", environ):
         source = Source("hardware", "this machine has no flash-attn")
         # EasyR1 chooses its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
         packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
         changes = packed if changed else WITHOUT_PACKING
         settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]
-    if lacks_liger(environ):
+    if lacks("liger_kernel", environ):
         source = Source("hardware", "this machine has no liger-kernel")
         settings.append(Setting("worker.actor.model.use_liger", False, source))
     return settings
@@ -122,7 +101,7 @@ def check_attention(recipe: Recipe) -> list[str]:
     Raises:
         RecipeError: names the key that asks for it.
     """
-    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks_flash_attention(os.environ):
+    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks("flash_attn", os.environ):
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")

@@ -45,17 +45,15 @@ _PLACES = {
 
 
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login."""
+    """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login.
+
+    W&B's team and mode are the user's, on every machine.
+    """
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}
     if "swanlab" in loggers and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE")):
         places["SWANLAB_MODE"] = "offline"
-    return {**places, **wandb_environment(loggers, environ)}
-
-
-def wandb_environment(loggers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the trainer: the user's team and mode, on every machine; offline where there is no login."""
     if "wandb" not in loggers:
-        return {}
+        return places
     given = {name: environ[name] for name in ("WANDB_ENTITY", "WANDB_MODE") if environ.get(name)}
-    return given if logged_in(environ) else {"WANDB_MODE": "offline", **given}
+    return {**places, **({} if logged_in(environ) else {"WANDB_MODE": "offline"}), **given}

@@ -111,18 +111,11 @@ def _in_full(name: str) -> str:
 def check_verl_value(path: str, value: Any, source: Source) -> None:
     """Raise RecipeError where a key below `verl.` gets a value of another type than verl's default."""
     name = path.removeprefix(NATIVE)
-    if name in _verl_groups() and not isinstance(value, dict):
+    default = {} if name in _verl_groups() else verl_defaults().get(name)
+    kinds: dict[str, Any] = {"true or false": bool, "number": (int, float), "group of keys": dict}
+    expected, kind = next(((text, kind) for text, kind in kinds.items() if isinstance(default, kind)), ("", object))
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if expected and value is not None and not fits:
         raise RecipeError(
-            f"{name} is a group of verl's keys, not a value: {value!r}", where=source.where, fix="name one of its keys"
-        )
-    default = verl_defaults().get(name)
-    if isinstance(default, bool):
-        other_type = not isinstance(value, bool) and value is not None
-    else:
-        other_type = isinstance(default, int | float) and isinstance(value, bool | str | list | dict)
-    if other_type:
-        raise RecipeError(
-            f"{name} is {value!r}, but verl's default is {default!r}: another type",
-            where=source.where,
-            fix=f"give a {'true or false' if isinstance(default, bool) else 'number'}",
+            f"{name} is {value!r}, and verl's default is {default!r}", where=source.where, fix=f"give a {expected}"
         )

@@ -6,13 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from recipes.config import objective
 from recipes.config.accounting import filled_batches
 from recipes.config.gpus import (
     adapters_spread,
-    kind_of_machine,
     memory_filled,
     packing_undone,
     vllm_filled,
@@ -24,10 +23,10 @@ from recipes.config.names import canonical, check_verl_value
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
-from recipes.config.schema.recipe import Circumstances
+from recipes.config.schema.recipe import Circumstances, Hardware
 from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
 from recipes.errors import RecipeError, did_you_mean
-from recipes.memory.gpus import Gpu, described
+from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
@@ -66,8 +65,9 @@ def load(
     given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
     controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
     planned, size = _planned_gpus(controls.get("gpus"))
-    asked_for = "gpu" if planned else hardware
-    kind = _hardware(asked_for, controls.get("hardware"), environ, tree.pop("hardware", None), shown)
+    argument, variable = controls.get("hardware"), environ.get("HARDWARE", "").strip() or None
+    places = {"hardware": "gpu" if planned else hardware, f"argument hardware={argument}": argument}
+    kind = _hardware({**places, f"variable HARDWARE={variable}": variable, shown: tree.pop("hardware", None)}, environ)
     user = [*variable_settings(environ), *given.values(), *size]
 
     block = settings_of(Recipe, tree.pop("embedded", None) or {}, Source("embedded", f"{shown}, embedded"), canonical)
@@ -158,13 +158,16 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
 
 
-def _hardware(given: str | None, argument: str | None, environ: Mapping[str, str], in_file: Any, shown: str) -> str:
-    """The first that says something: the caller, the argument, the variable, the file."""
-    variable = environ.get("HARDWARE", "").strip() or None
-    sources = ("hardware", f"argument hardware={argument}", f"variable HARDWARE={variable}", shown)
-    kinds = zip((given, argument, variable, in_file), sources, strict=True)
-    kind, where = next((pair for pair in kinds if pair[0] is not None), (None, ""))
-    return kind_of_machine(kind, where, environ)
+def _hardware(asked: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """`cpu` or `gpu`, as the first place says that asks for one; else what the machine has."""
+    where, kind = next(((where, kind) for where, kind in asked.items() if kind is not None), ("", "auto"))
+    if kind == "auto":
+        return "gpu" if visible_gpus(environ) else "cpu"
+    kinds = get_args(Hardware)
+    if kind not in kinds:
+        fix = did_you_mean(str(kind), kinds) or f"use one of {', '.join(kinds)}"
+        raise RecipeError(f"unknown hardware {kind!r}", where=where, fix=fix)
+    return str(kind)
 
 
 def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:

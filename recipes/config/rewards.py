@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config.schema import Recipe
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.python_files import helpers, name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
 WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "engines" / "reward_with_helpers.py", "RECIPES_REWARD_FILE"
 """The file that the trainer loads instead of a reward that imports its neighbours, and the variable that names it."""
-OWN_ARGUMENTS = ("rewards", "weights")
-"""Arguments of `weighted_reward.py` that the recipe's own keys make."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
 
 
@@ -74,23 +72,17 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             "name a file once, rename one, or name other functions as file.py:function",
             _FUNCTION,
         )
-    if weights and len(weights) != len(located):
+    finite = all(math.isfinite(weight) and weight >= 0 for weight in weights)
+    if weights and not (finite and any(weights) and len(weights) == len(located)):
         yield recipe.error(
-            f"reward functions and weights differ in number: {len(located)} and {len(weights)}",
-            "give one weight for each, in their order, or none: then each counts 1",
+            f"the weights {weights} do not fit {counted(len(located), 'reward function')}",
+            "give each one finite number, none below 0 and one above, in their order; a penalty is a reward function "
+            "that returns a negative score",
             _WEIGHTS,
             _FUNCTION,
         )
-    if bad := [weight for weight in weights if not (math.isfinite(weight) and weight >= 0)]:
-        yield recipe.error(
-            f"a reward has the weight {bad[0]:g}",
-            "give a finite number that is not negative; a penalty is a reward function that returns a negative score",
-            _WEIGHTS,
-        )
-    if weights and not any(weights):
-        yield recipe.error("every reward has the weight 0: nothing would be learned", "raise one", _WEIGHTS)
-    taken = [name for name in OWN_ARGUMENTS if name in recipe.worker.reward.reward_function_kwargs]
-    if taken and is_weighted(recipe):
+    taken = [name for name in ("rewards", "weights") if name in recipe.worker.reward.reward_function_kwargs]
+    if taken and is_weighted(recipe):  # `reward_call` makes these
         yield recipe.error(
             f"the argument {taken[0]} of a reward is taken where rewards are added up by weights",
             "rename it in the reward",

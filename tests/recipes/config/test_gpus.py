@@ -34,7 +34,7 @@ def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
     monkeypatch.setattr(nvidia, "nvidia_smi", lambda *_: smi)
     environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
     assert nvidia.visible_gpus(environ) == usable
-    assert gpus.kind_of_machine(None, "", environ) == ("gpu" if usable else "cpu")
+    assert load("countdown", environ=environ).hardware == ("gpu" if usable else "cpu")
 
 
 def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypatch):
@@ -97,7 +97,7 @@ H200, H100 = 143_771 << 20, 81_559 << 20
 @pytest.fixture
 def on_gpus(monkeypatch, tmp_path):
     """`on_gpus(memory, *arguments, **environ)`: Countdown with a Qwen3-4B shape on GPUs of so many bytes."""
-    monkeypatch.setattr(gpus, "lacks_liger", lambda *_: False)
+    monkeypatch.setattr(gpus, "lacks", lambda *_: False)
 
     def build(size, *arguments, config=QWEN3_4B, **environ):
         monkeypatch.setattr(nvidia, "gpus_here", lambda: [nvidia.Gpu("0", "GPU-0", 0, size)] if size else [])

@@ -87,8 +87,8 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
         ("3", ["must hold keys and values"]),
         ("data: {seed: " + "9" * 5000 + "}", ["cannot be read", "5000 digits", "toy.yaml"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
-        ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "another type", "give a number"]),
-        ("verl: {actor_rollout_ref.rollout: 3}", ["is a group of verl's keys"]),
+        ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "give a number"]),
+        ("verl: {actor_rollout_ref.rollout: 3}", ["give a group of keys"]),
         (
             "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
             ["data.rollout_batch_size is 8", "4 as verl.data.train_batch_size", "give one of the two"],

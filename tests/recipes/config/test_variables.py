@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from recipes.config.variables import (
     variable_settings,
 )
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
+from recipes.pointer_selector.config import VARIABLES as POINTER_SELECTORS
 
 NAMES = sorted(variable_names())
 # Set on machines where people train: desktops, containers, clusters, notebooks, CI.
@@ -128,3 +131,18 @@ def test_settings_that_disagree_or_do_not_fit_are_named(words, environ, names):
         check(countdown(*words.split(), **environ))
     assert all(name in str(raised.value) for name in names), str(raised.value)
     assert raised.value.fix
+
+
+READ = re.compile(r"""(?:environ|environment)(?:\[|\.(?:get|pop|setdefault)\()"([A-Z][A-Z0-9_]*)\"""")
+OTHERS = (
+    *("RECIPES_", "CUDA_", "GOMP_", "HF_", "MLFLOW_", "OMP_", "OPENAI_", "RAY_", "SWANLAB_", "TENSORBOARD_", "VLLM_"),
+    *("WANDB_", "XDG_", "HOME", "NETRC", "PATH", "PYTHONPATH", "TORCH_", "TRITON_", "TORCHINDUCTOR_", "VERL_"),
+)
+"""Beginnings of names that processes of one run, Python, libraries and loggers read."""
+
+
+def test_every_variable_that_is_read_is_in_a_table_or_another_programs():
+    known = variable_names() | variable_names(POINTER_SELECTORS)
+    files = [file for folder in ("recipes", "scripts", "reward_functions") for file in (ROOT / folder).rglob("*.py")]
+    read = {name: file for file in files for name in READ.findall(file.read_text(encoding="utf-8"))}
+    assert not {name: file for name, file in read.items() if name not in known and not name.startswith(OTHERS)}
