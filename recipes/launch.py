@@ -21,7 +21,6 @@ from recipes.engines.verl import translation as verl
 from recipes.errors import counted, reported_errors
 from recipes.paths import python_path
 from recipes.preflight import cluster, resume
-from recipes.preflight.data_files import without_filter
 from recipes.runs import folder as runs
 from recipes.runs.summary import close
 from recipes.runs.supervise import resumed_history, train, watchdog_seconds
@@ -70,7 +69,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
-            trained = without_filter(resume.for_trainer(recipe, begin), console.print)
+            trained = resume.for_trainer(recipe, begin)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             cluster.wait_for_nodes(recipe, console.print)
             resume.record(recipe, begin)

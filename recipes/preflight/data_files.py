@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.resolve import replaced
 from recipes.data.lengths import Lengths, check_lengths, count_split, tokenizer_of
-from recipes.data.manifests import manifest_path
-from recipes.data.rows import ID, engine_columns, prompt_column, row_count
+from recipes.data.rows import ID, engine_columns, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
 
@@ -93,58 +90,19 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
 
 
 def check_prompt_lengths(recipe: Recipe) -> list[str]:
-    """Raise where training prompts are longer than the limit and nobody asked for them to be dropped; else remark."""
-    lengths = prompt_lengths(recipe, files(recipe, "data.train_files"))
-    return check_lengths(lengths, recipe) if lengths else []
+    """Raise where training prompts are longer than the limit and nobody asked for them to be dropped; else remark.
 
-
-def prompt_lengths(recipe: Recipe, keys: Sequence[PathKey]) -> Lengths | None:
-    """The tokens of all prompts of some files; None where prompts have images, or cannot be counted here.
-
-    Prompts are not counted by a tokenizer that is not on this machine, nor where a column of the user's own has them.
+    Prompts are not counted by a tokenizer that is not on this machine, nor where a column of the user's own has them;
+    those with images are counted by `images.py`.
     """
     tokenizer, template = tokenizer_of(recipe)
-    folder = local_model(tokenizer)
+    folder, keys = local_model(tokenizer), files(recipe, "data.train_files")
     if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
-        return None
-    if not all("prompt" in columns(key) for key in keys):
-        return None
+        return []
+    if not keys or not all("prompt" in columns(key) for key in keys):
+        return []
     try:
         counted = [count_split(Path(key.path), str(folder), template) for key in keys]
     except (RecipeError, OSError):
-        return None
-    return Lengths(sum((lengths.counts for lengths in counted), Counter()))
-
-
-FILTER = "data.filter_overlong_prompts"
-"""verl's filter of long prompts, left out where it would drop nothing."""
-
-
-def without_filter(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
-    """The recipe without the filter, where all prompts of its files have been counted and none is over the limit.
-
-    On GPUs verl measures every prompt again at each start, in 16 processes. The counts are kept beside the files. The
-    filter stays for prompts with images, for files without a manifest or on a hub, and where verl's own keys below
-    `data` (arguments of the chat template, tools) may make prompts longer.
-
-    Args:
-        log: takes a line for the user.
-    """
-    longest = longest_prompt(recipe) if recipe.engine == "verl" and recipe.hardware == "gpu" else None
-    limit = recipe.data.max_prompt_length
-    if not recipe.data.filter_overlong_prompts or longest is None or longest > limit:
-        return recipe
-    log(f"the longest prompt has {longest} tokens and the limit is {limit}: verl does not measure the prompts again")
-    return replaced(recipe, {FILTER: False}, "no prompt is over the limit")
-
-
-def longest_prompt(recipe: Recipe) -> int | None:
-    """Tokens of the longest prompt of training and validation; None where that is not known for certain."""
-    every = [key for key in path_keys(recipe) if key.kind == "data"]
-    by_verls_name = any(name.lstrip("+").startswith("data.") for name in recipe.verl)
-    if by_verls_name or prompt_column(recipe) != "prompt" or not every or any(key.on_hub for key in every):
-        return None
-    if not all(manifest_path(Path(key.path)).is_file() for key in every):
-        return None
-    lengths = prompt_lengths(recipe, every)
-    return lengths.longest if lengths else None
+        return []
+    return check_lengths(Lengths(sum((lengths.counts for lengths in counted), Counter())), recipe)

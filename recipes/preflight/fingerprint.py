@@ -24,7 +24,6 @@ from recipes.config.schema import leaves
 from recipes.engines.verl.translation import native
 from recipes.files import sha256
 from recipes.model_files import local_model, weight_files
-from recipes.paths import ROOT
 from recipes.python_files import contents
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
@@ -76,13 +75,13 @@ def fingerprint(recipe: Recipe) -> Fingerprint:
     content |= {TRAINING_ROWS: _rows(recipe, "data.train_files"), VALIDATION_ROWS: _rows(recipe, "data.val_files")}
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
-        value, is_path = recipe.value(key), leaf.info.path is not None
+        value = recipe.value(key)
         if key == VERL or leaf.info.resume == "place" or not recipe.uses(key):
             continue
         if leaf.info.resume == "setting":
-            settings[key] = _portable(value) if is_path else value
+            settings[key] = value
         else:
-            content[key] = _file(value) if is_path else value
+            content[key] = _file(value) if leaf.info.path else value
     for name, value in native(recipe).items():
         (settings if _VERL_SETTINGS.fullmatch(name) else content)[f"{NATIVE}{name}"] = value
     return Fingerprint(*(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
@@ -185,11 +184,3 @@ def _file(path: str | Path | None) -> str | None:
 
 def _digest(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _portable(path: Any) -> Any:
-    """A path below the repository as it is relative to it."""
-    if isinstance(path, list):
-        return [_portable(entry) for entry in path]
-    below = isinstance(path, str) and Path(path).is_absolute() and Path(path).is_relative_to(ROOT)
-    return os.path.relpath(path, ROOT) if below else path

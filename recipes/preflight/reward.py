@@ -8,7 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
@@ -138,7 +138,7 @@ class Question:
         files: a reward that judges by data source is asked about every row of these.
         columns: of source and truth in the files.
         of_the_recipe: whether it is not the user's own.
-        parts: the functions of a weighted sum, each of which is tried by itself as well.
+        parts: the functions of a weighted sum.
         shared: the arguments that they share.
     """
 
@@ -162,32 +162,20 @@ def try_reward(question: Question) -> list[str]:
     """
     module = load_reward(question.location)
     function = in_module(module, question.location, question.kwargs, question.engine)
-    if question.parts:
-        _try_parts(question)
-    else:
+    judges = [] if question.parts else [(module, question.kwargs)]
+    for location in question.parts:
+        part = load_reward(location)
+        named = weighted_reward.arguments_of(find_function(part, location), question.shared)
+        in_module(part, location, named)  # raises for one that no engine can call
+        judges.append((part, named))
+    for judge, arguments in judges:
         for file in question.files:
-            _check_sources(module, file, question.columns, question.kwargs)
+            _check_sources(judge, file, question.columns, arguments)
     trial = Trial(function, question.engine, question.filter_key)
     remarks = trial.run(question.rows)
     if question.of_the_recipe:
         trial.refuse_other_data()
     return remarks
-
-
-def _try_parts(question: Question) -> None:
-    """Try each function of a weighted sum, as that calls it. Raises RecipeError for the first that it could not use."""
-    for location in question.parts:
-        module = load_reward(location)
-        given = weighted_reward.arguments_of(find_function(module, location), question.shared)
-        for file in question.files:
-            _check_sources(module, file, question.columns, given)
-        Trial(in_module(module, location, given)).run([_opened(row) for row in question.rows])
-
-
-def _opened(row: TrialRow) -> TrialRow:
-    """A row whose truth is out of the envelope in which EasyR1 hands on the data source."""
-    source, truth = easyr1_reward.opened(row.ground_truth)
-    return replace(row, data_source=source, ground_truth=truth) if source else row
 
 
 def _check_sources(module: ModuleType, file: str, columns: list[str], kwargs: dict[str, Any]) -> None:
@@ -267,7 +255,6 @@ class Trial:
         self.seconds: list[float] = []
         self.gold_is_better: dict[str, list[bool]] = {}  # data source -> of each row
         self.gold_is_right: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
-        self.without_gold: set[str] = set()
 
     def run(self, rows: list[TrialRow]) -> list[str]:
         """Try every row, as long as time allows. Returns remarks; raises RecipeError for what no trainer could use."""
@@ -282,8 +269,6 @@ class Trial:
                 self.gold_is_better.setdefault(source, []).append(better)
                 if judged[""].accuracy is not None:
                     self.gold_is_right.append(any(is_right(judged[response].accuracy) for response in gold))
-            else:
-                self.without_gold.add(source)
             if time.monotonic() - begin > BUDGET_S:
                 break
         return self._remarks()
@@ -301,10 +286,6 @@ class Trial:
                     f"the gold answer scores no more than an empty response in {rows.count(False)} of {len(rows)} rows "
                     f"of {source}: does the reward read another form of answer?"
                 )
-        remarks += [
-            f"no gold answer of {source} could be tried: a field `solution` with a right response would allow it"
-            for source in sorted(self.without_gold - set(self.gold_is_better))
-        ]
         later = self.seconds[1:]  # the first call may import something
         if later and sum(later) / len(later) > SLOW_S:
             each = 1000 * sum(later) / len(later)

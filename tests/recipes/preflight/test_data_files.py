@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.data.manifests import manifest_path
-from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.files import sha256
 from recipes.paths import ROOT
@@ -91,15 +90,3 @@ def test_prompts_that_are_too_long(counting, files):
     with pytest.raises(RecipeError) as caught:
         check(recipe)
     assert "positions" in caught.value.fix
-
-
-def test_verls_filter_is_left_out_where_every_prompt_fits_and_was_counted(counting, files):
-    plain = data_files.without_filter(counting(5, 20, hardware="gpu"), print)
-    assert plain.value(data_files.FILTER) is False
-    assert "data.filter_overlong_prompts=true" not in verl.overrides(plain)
-    thinking = "+data.apply_chat_template_kwargs.enable_thinking=false"
-    for other in (counting(5), counting(5, changes=(thinking,), hardware="gpu"), counting(5, 200, hardware="gpu")):
-        assert data_files.without_filter(other, print).value(data_files.FILTER) is True
-    made = counting(5, hardware="gpu")
-    manifest_path(files / "test.parquet").unlink()
-    assert data_files.without_filter(made, print).value(data_files.FILTER) is True
