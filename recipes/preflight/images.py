@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -39,14 +37,6 @@ class Row:
     pixels: int
 
 
-class BadRow(Exception):
-    """A mistake in a row, with its remedy."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.fix = fix
-
-
 def check_images(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit, image_key = recipe.worker.rollout.limit_images, recipe.data.image_key
@@ -54,11 +44,17 @@ def check_images(recipe: Recipe) -> list[str]:
     extremes = {key: rows for key in files if (rows := scan(recipe, Path(key.path)))}
     if not extremes:
         return []
-    model, remarks = _model(recipe)
-    if model is not None:
-        for key, rows in extremes.items():
-            remarks += _check_room(recipe, key, rows, model)
-    return remarks
+    name = recipe.worker.actor.model.model_path or ""
+    folder = local_model(name)
+    if folder is None:
+        return [f"{name} is not here yet: whether prompts have room for their images is not known"]
+    if not any((folder / file).is_file() for file in PROCESSOR_FILES):
+        raise recipe.error(
+            f"the rows have images, and {folder} has no processor for images ({PROCESSOR_FILES[0]})",
+            "set MODEL_PATH to a vision-language model",
+            "worker.actor.model.model_path",
+        )
+    return [remark for key, rows in extremes.items() for remark in _check_room(recipe, key, rows, folder)]
 
 
 def scan(recipe: Recipe, file: Path) -> list[Row]:
@@ -69,31 +65,38 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
 
     Raises:
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
-            images; and how many more rows are wrong.
+            images.
     """
+    from PIL import Image
+
     prompt_key, image_key, wrap = prompt_column(recipe), recipe.data.image_key, _prompt_format(recipe)
-    found: list[Row] = []
-    wrong: list[tuple[int, BadRow]] = []
+    limit, found = recipe.worker.rollout.limit_images, list[Row]()
     for number, row in enumerate(_rows(file, (prompt_key, image_key))):
         prompt, images = row.get(prompt_key), row.get(image_key) or []
         messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
+        places = sum(str(message.get("content")).count(IMAGE_MARK) for message in messages)
+        where = f"{file}, row {number}, counted from 0"
+        if places != len(images) or len(images) > limit:
+            raise RecipeError(
+                f"row {number} has {counted(places, 'place')} {IMAGE_MARK} in its prompt and "
+                f"{counted(len(images), 'image')}, and worker.rollout.limit_images is {limit}",
+                where=where,
+                fix=f"write one {IMAGE_MARK} into the prompt for each image, and set limit_images to the most of them",
+            )
         try:
-            _check_places(messages, len(images), recipe.worker.rollout.limit_images)
-            each = [_pixels(recipe, image, place, number < MOST_DECODED) for place, image in enumerate(images)]
-        except BadRow as error:
-            wrong.append((number, error))
-            continue
-        if each:
-            rows = [*found, Row(number, json.dumps(messages), sum(each))]
+            pixels = sum(_pixels(recipe, image, decode=number < MOST_DECODED) for image in images)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            reason = str(error).partition(" <_io.BytesIO")[0]
+            raise RecipeError(
+                f"row {number} has a broken image: {reason}", where=where, fix="make it again, or leave the row out"
+            ) from error
+        if images:
+            rows = [*found, Row(number, json.dumps(messages), pixels)]
             found = [
                 max(rows, key=lambda one: one.pixels),
                 max(rows, key=lambda one: len(one.messages)),
                 min(rows, key=lambda one: (one.pixels, len(one.messages))),
             ]
-    if wrong:
-        number, first = wrong[0]
-        more = f"; {counted(len(wrong) - 1, 'more row')} wrong too" if len(wrong) > 1 else ""
-        raise RecipeError(f"row {number} {first}{more}", where=f"{file}, rows counted from 0", fix=first.fix) from first
     return found
 
 
@@ -106,47 +109,19 @@ def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _check_places(messages: list[dict[str, Any]], images: int, limit: int) -> None:
-    texts = [message.get("content") for message in messages]
-    places = sum(text.count(IMAGE_MARK) for text in texts if isinstance(text, str))
-    if places != images:
-        raise BadRow(
-            f"has {counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(images, 'image')}",
-            f"write one {IMAGE_MARK} into the prompt for each image; see make_row in recipes/data/rows.py",
-        )
-    if images > limit:
-        raise BadRow(
-            f"has {counted(images, 'image')}, and worker.rollout.limit_images is {limit}",
-            f"set worker.rollout.limit_images={images}, or take images out",
-        )
-
-
-def _pixels(recipe: Recipe, image: Any, number: int, decode: bool) -> int:
+def _pixels(recipe: Recipe, image: Any, decode: bool) -> int:
     """Pixels within the recipe's bounds, by the header of an image; checksums are checked where its format has them.
 
     Args:
-        number: of the image in its row, for the message.
         decode: whether an image of a format without checksums is decoded.
     """
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = opened(image, recipe.data.image_dir)
-            size = max(
-                recipe.data.min_pixels or 0, min(picture.width * picture.height, recipe.data.max_pixels or sys.maxsize)
-            )
-            if picture.format == "PNG":
-                picture.verify()
-            elif decode:
-                picture.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).partition(" <_io.BytesIO")[0]
-        raise BadRow(
-            f"has a broken image (number {number}): {reason}", "make the image again, or leave the row out"
-        ) from error
-    return size
+    picture = opened(image, recipe.data.image_dir)
+    pixels = picture.width * picture.height
+    if picture.format == "PNG":
+        picture.verify()
+    elif decode:
+        picture.load()
+    return max(recipe.data.min_pixels or 0, min(pixels, recipe.data.max_pixels or pixels))
 
 
 def opened(image: Any, folder: str | None) -> Any:
@@ -170,21 +145,6 @@ def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
 
     template = Template(Path(recipe.data.format_prompt).read_text(encoding="utf-8").strip())
     return lambda prompt: template.render(content=prompt)
-
-
-def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
-    """The folder of a model with a processor; None, with a remark, for one that is still on the hub."""
-    name = recipe.worker.actor.model.model_path or ""
-    folder = local_model(name)
-    if folder is not None and any((folder / file).is_file() for file in PROCESSOR_FILES):
-        return folder, []
-    if folder is None or not Path(name).is_dir():
-        return None, [f"{name} is not here yet: whether prompts have room for their images is not known"]
-    raise recipe.error(
-        f"the rows have images, and {folder} has no processor for images ({PROCESSOR_FILES[0]})",
-        "set MODEL_PATH to a vision-language model",
-        "worker.actor.model.model_path",
-    )
 
 
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
