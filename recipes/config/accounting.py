@@ -28,7 +28,6 @@ class Accounting:
     rows: int
     prompts: int
     responses: int
-    responses_per_update: int
     updates: int
     responses_per_gpu: int
     accumulation_steps: int
@@ -45,7 +44,6 @@ class Accounting:
             ("prompts per step", f"{self.prompts:,}"),
             ("responses per step", f"{self.responses:,}"),
             ("updates per step", f"{self.updates:,}"),
-            ("responses per update", f"{self.responses_per_update:,}"),
             ("responses per update and GPU", f"{self.responses_per_gpu:,}"),
             ("gradient-accumulation steps per update", f"{most}{self.accumulation_steps:,}"),
             ("steps per epoch", f"{self.steps_per_epoch:,}"),
@@ -65,8 +63,7 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
     prompts = data.rollout_batch_size
     responses = prompts * rollout.n
     updated = settled(actor.global_batch_size)
-    per_update = updated * rollout.n
-    per_gpu = math.ceil(per_update / data_parallel(recipe, actor.ulysses_size))
+    per_gpu = math.ceil(updated * rollout.n / data_parallel(recipe, actor.ulysses_size))
     used = min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
     steps_per_epoch = used // prompts
     total = trainer.max_steps if trainer.max_steps is not None else steps_per_epoch * trainer.total_epochs
@@ -74,7 +71,6 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
         rows=used,
         prompts=prompts,
         responses=responses,
-        responses_per_update=per_update,
         updates=max(1, prompts // updated) * actor.ppo_epochs,
         responses_per_gpu=per_gpu,
         accumulation_steps=math.ceil(per_gpu / _responses_of_a_pass(recipe)),

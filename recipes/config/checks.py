@@ -125,35 +125,29 @@ def _interpolations(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-_LENGTHS = ("data.max_prompt_length", "data.max_response_length")
-
-
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
-    longest, rollout = recipe.longest, recipe.worker.rollout
-    limit = rollout.max_model_len
-    if limit is not None and limit < longest:
-        yield recipe.error(
-            f"worker.rollout.max_model_len {limit} is shorter than prompt + response, {longest} tokens",
-            f"set worker.rollout.max_model_len to {longest}, or to null",
-            "worker.rollout.max_model_len",
-            *_LENGTHS,
-        )
-    if recipe.engine == "easyr1" and rollout.max_num_batched_tokens < longest:
-        yield recipe.error(
-            f"worker.rollout.max_num_batched_tokens {rollout.max_num_batched_tokens} is less than "
-            f"prompt + response, {longest} tokens",
-            f"set worker.rollout.max_num_batched_tokens to {longest} or more",
-            "worker.rollout.max_num_batched_tokens",
-            *_LENGTHS,
-        )
-    actor = recipe.worker.actor
-    budget = actor.max_token_len_per_device
-    if actor.dynamic_batching and budget is not None and budget * actor.ulysses_size < longest:
-        yield recipe.error(
-            f"worker.actor.max_token_len_per_device {budget} cannot hold one sequence of {longest} tokens",
-            f"set worker.actor.max_token_len_per_device to {-(-longest // actor.ulysses_size)} or more",
-            "worker.actor.max_token_len_per_device",
-        )
+    """Limits of tokens that one sequence of full length does not fit."""
+    actor, rollout, longest = recipe.worker.actor, recipe.worker.rollout, recipe.longest
+    rooms = {
+        "worker.rollout.max_model_len": (rollout.max_model_len, longest),
+        "worker.rollout.max_num_batched_tokens": (
+            rollout.max_num_batched_tokens if recipe.engine == "easyr1" else None,
+            longest,
+        ),
+        "worker.actor.max_token_len_per_device": (
+            actor.max_token_len_per_device if actor.dynamic_batching else None,
+            -(-longest // actor.ulysses_size),
+        ),
+    }
+    for key, (room, needed) in rooms.items():
+        if room is not None and room < needed:
+            yield recipe.error(
+                f"{key} {room} cannot hold prompt + response, {longest} tokens",
+                f"set {key} to {needed} or more",
+                key,
+                "data.max_prompt_length",
+                "data.max_response_length",
+            )
 
 
 def _combinations(recipe: Recipe) -> Iterator[RecipeError]:

@@ -43,18 +43,16 @@ STRATEGY = "worker.actor.strategy"
 
 def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
-    key = "worker.actor.model.override_config"
+    key, on_cpus = "worker.actor.model.override_config", recipe.hardware == "cpu"
     architecture = model_type(model_folder(recipe.worker.actor.model.model_path))
-    if recipe.hardware == "cpu":  # recipes/engines/cpu/settings.py names the attention
-        chosen = recipe.source_of("worker.actor.padding_free").layer == "hardware"
-        source = Source("hardware", f"{architecture} cannot be packed on CPUs")
-        fits = architecture is None or architecture in CAN_PACK or not chosen
-        return [] if fits else [Setting("worker.actor.padding_free", False, source)]
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
-    by_machine = recipe.source_of(key).layer == "hardware"
-    if architecture is None or architecture in CAN_PACK or not by_machine or attention in (None, "sdpa"):
+    decided_by = "worker.actor.padding_free" if on_cpus else key
+    by_machine = recipe.source_of(decided_by).layer == "hardware" and (on_cpus or attention not in (None, "sdpa"))
+    if architecture is None or architecture in CAN_PACK or not by_machine:
         return []
-    source = Source("hardware", f"{architecture} cannot be packed without flash-attn")
+    source = Source("hardware", f"{architecture} cannot be packed {'on CPUs' if on_cpus else 'without flash-attn'}")
+    if on_cpus:  # recipes/engines/cpu/settings.py names the attention
+        return [Setting(decided_by, False, source)]
     unpacked = [Setting(f"worker.actor.{name}", WITHOUT_PACKING[name], source) for name in PACKING]
     return [
         Setting(key, {"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source),

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from recipes.config.schema import Setting, Source, describe_type, leaves, sections
+from recipes.config.schema import Setting, Source, leaves, sections
 from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
@@ -283,9 +283,6 @@ def validated(schema: type[Schema], values: Mapping[str, Any], sources: Mapping[
     return configuration
 
 
-_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "too_short", "too_long", "value_error")
-
-
 def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[str, Source]) -> RecipeError:
     """The first mistake in full, the others by name."""
     by_key: dict[str, list[ErrorDetails]] = {}
@@ -294,17 +291,14 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     (path, details), *others = by_key.items()
     leaf = leaves(schema).get(path)
     value = details[0]["input"]
-    wanted = describe_type(leaf.field.annotation) if leaf else "another type"
-    said = [re.sub("^(Input should be|Value error,) ", "", each["msg"]) for each in details if each["type"] in _BOUNDS]
-    expected = f"{wanted}, {said[0]}" if said else wanted
-    choices = wanted.removeprefix("one of ").split(" or ")[0].split(", ") if "one of " in wanted else []
+    wanted = " or ".join(re.sub("^(Input should be|Value error,) ", "", each["msg"]) for each in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
     default = flow(leaf.default) if leaf and leaf.default not in (None, "", {}, []) else ""
-    give = f"give a value such as {default} ({expected})" if default else f"give a value of this type: {expected}"
+    meant = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
     return RecipeError(
-        f"{path} is {value!r}, expected {expected}{more}",
+        f"{path} is {value!r}, expected {wanted}{more}",
         where=sources.get(path, DEFAULT).where,
-        fix=did_you_mean(str(value), choices) or give,
+        fix=meant or (f"give a value such as {default}" if default else f"give {wanted}"),
     )
 
 

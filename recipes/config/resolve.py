@@ -211,12 +211,8 @@ EXPERIMENT = "{experiment_name}"
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
-    for follows in (objective.kl_switched_off, filled_batches):
-        recipe = changed(recipe, follows(recipe))
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
-    for follows in (packing_undone, *by_gpus):
-        recipe = changed(recipe, follows(recipe))
-    for follows in (_defaults, _places):
+    for follows in (objective.kl_switched_off, filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
     paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)

@@ -248,9 +248,6 @@ def dry_run(environ: Mapping[str, str]) -> bool:
 CONTROL_OPTIONS = ("hardware", "embedded", "gpus")
 """Options that steer the launcher and are arguments too: `hardware=cpu`."""
 
-FLAGS = ("dry_run", "help")
-"""Options without a value; the launcher reads them before these."""
-
 
 class Argument(NamedTuple):
     """One setting of the command line: a dotted key, its text, and the words as they were typed."""
@@ -307,42 +304,37 @@ def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIA
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        if word.startswith("--"):
-            yield from _option(word, waiting, variables)
-            continue
-        key, equals, text = word.partition("=")
-        if not equals or not key.strip():
+        is_option = word.startswith("--")
+        typed, equals, text = word.removeprefix("--").partition("=")
+        name = typed if is_option else typed.strip()
+        variable = options(variables).get(name if is_option else name.lower())
+        if is_option and variable is None and name not in CONTROL_OPTIONS:
+            raise _unknown_option(name, variables)
+        if not is_option and not (equals and name):
             example = "trainer.max_steps=1, or --max_steps 1; a data file is --data FILE"
             raise RecipeError(
                 f"the argument {word!r} is not key=value",
                 where="arguments",
                 fix=f"for instance {example if variables is VARIABLES else f'{variables[0].key}=1'}",
             )
-        variable = options(variables).get(key.strip().lower())
-        for path in variable.keys if variable else (key.strip(),):
-            yield Argument(path, listed(variable, [text]) if variable else text, (word,))
+        texts = [text] if equals else _values_behind(word, variable, waiting)
+        value = listed(variable, texts) if variable else texts[0]
+        for path in variable.keys if variable else (name,):
+            yield Argument(path, value, (word,) if equals else (word, *texts))
 
 
-def _option(word: str, waiting: list[str], variables: tuple[Variable, ...]) -> Iterator[Argument]:
-    """One option; its value may be the next word, or those up to the next option or `key=value`."""
-    typed, equals, text = word[2:].partition("=")
-    variable = options(variables).get(typed)
-    if variable is None and typed not in CONTROL_OPTIONS:
-        meant = resembling(typed.replace("-", "_"), [*options(variables), *CONTROL_OPTIONS, *FLAGS])[:3]
-        raise RecipeError(
-            f"unknown option --{typed}",
-            where="arguments",
-            fix=f"did you mean {' or '.join(f'--{other}' for other in meant)}?"
-            if meant
-            else "see --help for every option; any other key is key=value",
-        )
-    if not equals:
-        if not waiting or waiting[0].startswith("--"):
-            raise RecipeError(f"the option --{typed} has no value", where="arguments", fix=f"write --{typed} VALUE")
-        texts = [waiting.pop(0)]
-        while variable and variable.each and waiting and not waiting[0].startswith("--") and "=" not in waiting[0]:
-            texts.append(waiting.pop(0))
-    else:
-        texts = [text]
-    for path in variable.keys if variable else (typed,):
-        yield Argument(path, listed(variable, texts) if variable else texts[0], (word,) if equals else (word, *texts))
+def _values_behind(option: str, variable: Variable | None, waiting: list[str]) -> list[str]:
+    """Take an option's value from the waiting words; where it may have several, all up to the next option or key."""
+    if not waiting or waiting[0].startswith("--"):
+        raise RecipeError(f"the option {option} has no value", where="arguments", fix=f"write {option} VALUE")
+    texts = [waiting.pop(0)]
+    while variable and variable.each and waiting and not waiting[0].startswith("--") and "=" not in waiting[0]:
+        texts.append(waiting.pop(0))
+    return texts
+
+
+def _unknown_option(name: str, variables: tuple[Variable, ...]) -> RecipeError:
+    known = [*options(variables), *CONTROL_OPTIONS, "dry_run", "help"]
+    meant = " or ".join(f"--{other}" for other in resembling(name.replace("-", "_"), known)[:3])
+    fix = f"did you mean {meant}?" if meant else "see --help for every option; any other key is key=value"
+    return RecipeError(f"unknown option --{name}", where="arguments", fix=fix)

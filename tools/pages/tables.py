@@ -7,12 +7,13 @@ import inspect
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from recipes.config import objective, resolve
 from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow
-from recipes.config.schema import Leaf, Recipe, describe_type, leaves
+from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.config.variables import CONTROLS, VARIABLES
 from recipes.drawing import markdown
 from recipes.engines import versions
@@ -223,3 +224,19 @@ def versions_table() -> str:
         (f"`{name}`", number, machine) for machine, each in versions.TESTED.items() for name, number in each.items()
     ]
     return markdown(("package", "version", "machine"), [*rows, ("`ray`", versions.TESTED_RAY, "both")])
+
+
+def describe_type(annotation: Any) -> str:
+    """A type in a user's words: `int`, `int or null`, `one of grpo, rloo`, `list of str`."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if origin is Literal:
+        return "one of " + ", ".join(str(value) for value in args)
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(part) for part in args)
+    if origin is list:
+        return f"list of {describe_type(args[0])}"
+    if origin is dict:
+        return "mapping"
+    return {str: "text", bool: "true or false", float: "number", int: "whole number"}.get(annotation, str(annotation))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.keys import Leaf, Section, Setting, Source, describe_type, key, leaves, sections
+from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves, sections
 from recipes.config.schema.recipe import LAUNCHERS, Monitor, Recipe
 from recipes.config.schema.worker import verl_loss
 
@@ -14,7 +14,6 @@ __all__ = [
     "Section",
     "Setting",
     "Source",
-    "describe_type",
     "key",
     "leaves",
     "sections",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
@@ -252,19 +251,3 @@ def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> K
     places = {"same": f"{same}.{name}", "role": VERL_GROUPS.get(role)}
     places |= {part: VERL_GROUPS.get(f"{role}.{part}") for part in ("model", "fsdp")}
     return replace(info, verl=tuple(template.format_map(places) for template in info.verl))
-
-
-def describe_type(annotation: Any) -> str:
-    """A type in a user's words: `int`, `int or null`, `one of grpo, rloo`, `list of str`."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if annotation is type(None):
-        return "null"
-    if origin is Literal:
-        return "one of " + ", ".join(str(value) for value in args)
-    if origin in (Union, UnionType):
-        return " or ".join(describe_type(part) for part in args)
-    if origin is list:
-        return f"list of {describe_type(args[0])}"
-    if origin is dict:
-        return "mapping"
-    return {str: "text", bool: "true or false", float: "number", int: "whole number"}.get(annotation, str(annotation))

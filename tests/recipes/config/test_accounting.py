@@ -71,7 +71,7 @@ def test_agrees_with_a_count_of_single_responses(updates, size, n, gpus, micro, 
     size *= gpus  # so that an update divides over the GPUs
     step = accounting(recipe_of(updates * size, size, n, gpus, micro, dynamic), 1000)
     assert (step.updates, step.accumulation_steps) == count_slowly(updates * size, n, size, gpus, micro)
-    assert step.responses == step.responses_per_update * step.updates
+    assert step.responses == updates * size * n
     assert ("at most" in dict(step.table())["gradient-accumulation steps per update"]) == dynamic
 
 

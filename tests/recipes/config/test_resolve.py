@@ -79,7 +79,7 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
     [
         ("data: {rollout_batchsize: 3}", ["unknown key data.rollout_batchsize", "toy.yaml", "rollout_batch_size?"]),
         ("learning_rate: 1e-6", ["unknown key learning_rate", "toy.yaml", "write worker.actor.optim.lr"]),
-        ("worker: {rollout: {n: many}}", ["worker.rollout.n is 'many'", "expected whole number", "toy.yaml", "give "]),
+        ("worker: {rollout: {n: many}}", ["worker.rollout.n is 'many'", "integer", "toy.yaml", "give "]),
         ("trainer: {experiment_name: 3, logger: x}", ["trainer.experiment_name is 3", "also wrong: trainer.logger"]),
         ("algorithm: {adv_estimator: gpro}", ["'gpro'", "did you mean grpo?"]),
         ("embedded: {data: {sed: 1}}", ["unknown key data.sed", "toy.yaml, embedded", "data.seed"]),

@@ -123,7 +123,7 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
         ("--rollout_n 8 actor_rollout_ref.rollout.n=5", {}, ["--rollout_n 8", "actor_rollout_ref.rollout.n"]),
         ("--use_kl_loss 1 --kl_coef 0.01 actor_rollout_ref.actor.kl_loss_coef=0.02", {}, ["kl_coef", "0.02"]),
         ("", {"LR": "1e-6", "LEARNING_RATE": "1e-5"}, ["LR=1e-6", "LEARNING_RATE=1e-5"]),
-        ("", {"ROLLOUT_N": "four"}, ["worker.rollout.n is 'four'", "variable ROLLOUT_N=four", "(whole number)"]),
+        ("", {"ROLLOUT_N": "four"}, ["worker.rollout.n is 'four'", "variable ROLLOUT_N=four", "integer"]),
     ],
 )
 def test_settings_that_disagree_or_do_not_fit_are_named(words, environ, names):
