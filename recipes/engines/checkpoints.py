@@ -340,19 +340,24 @@ def name_the_type(folder: Path) -> None:
     write_json(folder / "config.json", values)
 
 
-def set_again(engine: Any, local_path: str) -> None:
-    """Give optimiser and schedule the command's rate, betas and decay, at the step of the checkpoint.
+def step_of(path: str) -> int | None:
+    """Return the step in whose folder a path is, the last one that it names."""
+    names = [_STEP_FOLDER.fullmatch(part) for part in Path(path).parts]
+    return next((int(name.group(1)) for name in reversed(names) if name), None)
+
+
+def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: int | None = None) -> None:
+    """Give optimiser and schedule the command's rate, betas and decay, which a load took from the checkpoint.
 
     The shape of the schedule is the command's already: `LambdaLR` saves no functions.
 
     Args:
-        engine: verl's, with `optimizer`, `lr_scheduler`, `optimizer_config` and `checkpoint_manager`.
-        local_path: of the checkpoint, below a folder `global_step_<n>`.
+        config: has `lr`, `betas` and `weight_decay`.
+        rank: rank 0 prints the rate.
+        step: where the schedule was not saved, the checkpoint's; the trainer moves it on once a step.
     """
-    config, optimizer, schedule = engine.optimizer_config, engine.optimizer, engine.lr_scheduler
-    steps = [step for part in Path(local_path).parts if (step := _STEP_FOLDER.fullmatch(part))]
-    if steps and not engine.checkpoint_manager.should_load_extra:
-        schedule.last_epoch = int(steps[-1].group(1))  # it was not saved; verl moves it on once a step
+    if step is not None:
+        schedule.last_epoch = step
     schedule.base_lrs = [config.lr for _ in schedule.base_lrs]
     rates = [config.lr * shape(schedule.last_epoch) for shape in schedule.lr_lambdas]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -362,5 +367,5 @@ def set_again(engine: Any, local_path: str) -> None:
         if "betas" in group:
             group["betas"] = tuple(config.betas)
     schedule._last_lr = rates
-    if engine.rank == 0:
+    if rank == 0:
         print(f"going on with learning rate {rates[0]:g}, weight decay {config.weight_decay:g}", flush=True)

@@ -11,11 +11,10 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from recipes.engines import checkpoints
-from recipes.engines.reward_contract import DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
+from recipes.engines.reward_contract import COLUMN, DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
 from recipes.files import write_whole
 
 METRICS = "VERL_FILE_LOGGER_PATH"
@@ -143,8 +142,8 @@ def _rows(trainer: Any, batch: Any, scores: Any) -> _Rows:
         if group is not None:
             row["uid"] = f"{group}_{seen[group]}_0"
             seen[group] += 1
-        if "id" in columns:
-            row[ROW_ID] = str(columns["id"][index])
+        if COLUMN in columns:
+            row[ROW_ID] = str(columns[COLUMN][index])
         parts = columns[PARTS][index]
         row |= {name: float(value) for name, value in parts.items() if name not in row and name != "overall"}
         rows.append(row)
@@ -163,8 +162,8 @@ def _write(folder: str | None, step: int, rows: _Rows) -> None:
 def save_model(module: Any, folder: str) -> None:
     """Gather the weights of all ranks and have rank 0 write them beside the configuration that EasyR1 has written.
 
-    EasyR1 itself writes shards alone; vLLM and transformers read the whole model.
-    LoRA adapters become part of the weights. Every rank has to call this.
+    EasyR1 itself writes shards alone; vLLM and transformers read the whole model, in whose weights LoRA adapters are.
+    Every rank has to call this.
 
     Args:
         module: the FSDP module.
@@ -191,21 +190,9 @@ def save_model(module: Any, folder: str) -> None:
     checkpoints.name_the_type(target)
 
 
-def set_again(worker: Any, folder: str) -> None:
-    """Give optimiser and schedule the command's rate, betas and decay, which loading took from the checkpoint.
-
-    Args:
-        worker: EasyR1's `FSDPWorker`.
-        folder: `.../global_step_N/actor`.
-    """
-    engine = SimpleNamespace(
-        optimizer_config=worker.config.actor.optim,
-        optimizer=worker.optimizer,
-        lr_scheduler=worker.lr_scheduler,
-        checkpoint_manager=SimpleNamespace(should_load_extra=True),
-        rank=worker.rank,
-    )
-    checkpoints.set_again(engine, folder)
+def set_again(worker: Any) -> None:
+    """Give the optimiser of EasyR1's `FSDPWorker` the command's values, which a load took from the checkpoint."""
+    checkpoints.set_again(worker.config.actor.optim, worker.optimizer, worker.lr_scheduler, rank=worker.rank)
 
 
 def stand_in() -> None:

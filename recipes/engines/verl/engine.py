@@ -42,7 +42,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from recipes.engines import packed_attention
-from recipes.engines.checkpoints import set_again
+from recipes.engines.checkpoints import set_again, step_of
 from recipes.engines.verl import on_policy, upstream
 from recipes.engines.verl.translation import LINEAR_CYCLES
 
@@ -98,7 +98,8 @@ class RecipesEngine(FSDPEngineWithLMHead):
         """
         super().load_checkpoint(local_path, *args, **kwargs)
         if self.optimizer is not None and local_path:
-            set_again(self, local_path)
+            step = None if self.checkpoint_manager.should_load_extra else step_of(local_path)
+            set_again(self.optimizer_config, self.optimizer, self.lr_scheduler, rank=self.rank, step=step)
 
     def disable_adapter(self) -> AbstractContextManager[None]:
         """Show FSDP2 the adapters before they are switched off; otherwise the first backward pass fails."""

@@ -71,11 +71,8 @@ def test_the_commands_values_hold_after_a_load(with_schedule):
     if with_schedule:
         schedule.load_state_dict(saved_schedule.state_dict())
     config = SimpleNamespace(lr=5e-3, betas=[0.8, 0.9], weight_decay=0.2)
-    manager = SimpleNamespace(should_load_extra=with_schedule)
-    engine = SimpleNamespace(
-        optimizer=optimizer, lr_scheduler=schedule, optimizer_config=config, checkpoint_manager=manager, rank=0
-    )
-    checkpoints.set_again(engine, "/somewhere/from_global_step_9/global_step_4/actor")
+    step = None if with_schedule else checkpoints.step_of("/somewhere/from_global_step_9/global_step_4/actor")
+    checkpoints.set_again(config, optimizer, schedule, rank=0, step=step)
     (group,) = optimizer.param_groups
     assert group["lr"] == pytest.approx(5e-3 * 0.6)
     assert (group["betas"], group["weight_decay"]) == ((0.8, 0.9), 0.2)
