@@ -171,10 +171,74 @@ def try_reward(question: Question) -> list[str]:
     for judge, arguments in judges:
         for file in question.files:
             _check_sources(judge, file, question.columns, arguments)
-    trial = Trial(function, question.engine, question.filter_key)
-    remarks = trial.run(question.rows)
-    if question.of_the_recipe:
-        trial.refuse_other_data()
+    scores: list[float] = []
+    seconds: list[float] = []
+    full_marks: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
+    is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> whether gold scores more than an empty one
+    begin = time.monotonic()
+    for row in question.rows:
+        gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
+        judged = {}
+        for response in (*INVALID_RESPONSES, *gold):
+            called = time.perf_counter()
+            judged[response] = _judge(function, question, row, response)
+            seconds.append(time.perf_counter() - called)
+        scores += [answer.score for answer in judged.values()]
+        empty, answers = judged[""], [judged[response] for response in gold]
+        if answers:
+            is_better[str(row.data_source or "the data")].append(max(each.score for each in answers) > empty.score)
+            if empty.accuracy is not None:
+                full_marks.append(any(is_right(answer.accuracy) for answer in answers))
+        if time.monotonic() - begin > BUDGET_S:
+            break
+    if question.of_the_recipe and 2 * full_marks.count(False) > len(full_marks):
+        raise RecipeError(
+            f"{full_marks.count(False)} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
+            where=function.contract.place,
+            fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
+        )
+    return _remarks(scores, is_better, seconds[1:])  # the first call may import something
+
+
+def _judge(function: RewardFunction, question: Question, row: TrialRow, response: str) -> Answer:
+    """Return the reward's answer. Raises RecipeError where it lacks the part by which groups are dropped."""
+    print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
+    if question.engine == "easyr1":
+        item = {"response": response, "ground_truth": row.ground_truth}
+        answer = function.score(easyr1_reward.call_of(item, function.form))
+        have = easyr1_reward.numbers("", answer)
+        key = question.filter_key
+    else:
+        known = (row.extra_info or {}).get("id")
+        answer = function.score(Call(row.data_source, response, row.ground_truth, row.extra_info, row=known))
+        have = answer.as_verl()
+        key = filter_metric(question.filter_key, have)
+    if key not in {*have, *WHOLE_REWARD}:
+        raise RecipeError(
+            f"algorithm.filter_key is {question.filter_key!r}, which the reward's answer does not have: {sorted(have)}",
+            where=function.contract.place,
+            fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
+        )
+    return answer
+
+
+def _remarks(scores: list[float], is_better: dict[str, list[bool]], seconds: list[float]) -> list[str]:
+    remarks = []
+    if len(scores) > 1 and len(set(scores)) == 1:
+        remarks.append(
+            f"the reward gave {scores[0]:g} to each of {len(scores)} responses, right, wrong and empty ones: where all "
+            "responses of a group score the same, nothing is learned"
+        )
+    else:
+        remarks += [
+            f"the gold answer scores no more than an empty response in {rows.count(False)} of {len(rows)} rows of "
+            f"{source}: does the reward read another form of answer?"
+            for source, rows in sorted(is_better.items())
+            if not all(rows)
+        ]
+    if seconds and sum(seconds) / len(seconds) > SLOW_S:
+        each = 1000 * sum(seconds) / len(seconds)
+        remarks.append(f"the reward takes {each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
     return remarks
 
 
@@ -238,91 +302,6 @@ def gold_answers(row: TrialRow) -> list[str]:
 
 GOLD_RESPONSES = ("{}", "<think>so</think>\n<answer>{}</answer>", "The answer is \\boxed{{{}}}.", "#### {}")
 """The usual ways to write an answer down."""
-
-
-class Trial:
-    """The calls of one reward function, and what they gave.
-
-    Args:
-        function: the reward.
-        engine: the engine that will call it.
-        filter_key: the part of the answers by which dynamic sampling drops groups.
-    """
-
-    def __init__(self, function: RewardFunction, engine: str = "verl", filter_key: str = "overall") -> None:
-        self.function, self.engine, self.filter_key = function, engine, filter_key
-        self.scores: list[float] = []
-        self.seconds: list[float] = []
-        self.gold_is_better: dict[str, list[bool]] = {}  # data source -> of each row
-        self.gold_is_right: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
-
-    def run(self, rows: list[TrialRow]) -> list[str]:
-        """Try every row, as long as time allows. Returns remarks; raises RecipeError for what no trainer could use."""
-        begin = time.monotonic()
-        for row in rows:
-            gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
-            judged = {response: self._judge(row, response) for response in (*INVALID_RESPONSES, *gold)}
-            self.scores += [answer.score for answer in judged.values()]
-            source = str(row.data_source or "the data")
-            if gold:
-                better = max(judged[response].score for response in gold) > judged[""].score
-                self.gold_is_better.setdefault(source, []).append(better)
-                if judged[""].accuracy is not None:
-                    self.gold_is_right.append(any(is_right(judged[response].accuracy) for response in gold))
-            if time.monotonic() - begin > BUDGET_S:
-                break
-        return self._remarks()
-
-    def _remarks(self) -> list[str]:
-        remarks, varies = [], len(set(self.scores)) > 1
-        if len(self.scores) > 1 and not varies:
-            remarks.append(
-                f"the reward gave {self.scores[0]:g} to each of {len(self.scores)} responses, right, wrong and empty "
-                "ones: where all responses of a group score the same, nothing is learned"
-            )
-        for source, rows in sorted(self.gold_is_better.items()):
-            if varies and not all(rows):
-                remarks.append(
-                    f"the gold answer scores no more than an empty response in {rows.count(False)} of {len(rows)} rows "
-                    f"of {source}: does the reward read another form of answer?"
-                )
-        later = self.seconds[1:]  # the first call may import something
-        if later and sum(later) / len(later) > SLOW_S:
-            each = 1000 * sum(later) / len(later)
-            remarks.append(f"the reward takes {each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
-        return remarks
-
-    def refuse_other_data(self) -> None:
-        """Raise where the reward of a recipe gives most gold answers of these rows less than full marks."""
-        wrong = self.gold_is_right.count(False)
-        if 2 * wrong > len(self.gold_is_right):
-            raise RecipeError(
-                f"{wrong} of {len(self.gold_is_right)} gold answers get no full marks: the reward is for other data",
-                where=self.function.contract.place,
-                fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
-            )
-
-    def _judge(self, row: TrialRow, response: str) -> Answer:
-        print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
-        begin = time.perf_counter()
-        if self.engine == "easyr1":
-            item = {"response": response, "ground_truth": row.ground_truth}
-            answer = self.function.score(easyr1_reward.call_of(item, self.function.form))
-            have = easyr1_reward.numbers("", answer)
-            key = self.filter_key
-        else:
-            known = (row.extra_info or {}).get("id")
-            answer = self.function.score(Call(row.data_source, response, row.ground_truth, row.extra_info, row=known))
-            have = answer.as_verl()
-            key = filter_metric(self.filter_key, have)
-        self.seconds.append(time.perf_counter() - begin)
-        if key not in {*have, *WHOLE_REWARD}:
-            raise RecipeError(
-                f"algorithm.filter_key is {self.filter_key!r}, which the reward's answer does not have: {sorted(have)}",
-                where=self.function.contract.place,
-                fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
-            )
-        return answer
 
 
 def main() -> None:
