@@ -191,9 +191,10 @@ def try_reward(question: Question) -> list[str]:
                 full_marks.append(any(is_right(answer.accuracy) for answer in answers))
         if time.monotonic() - begin > BUDGET_S:
             break
-    if question.of_the_recipe and 2 * full_marks.count(False) > len(full_marks):
+    wrong = full_marks.count(False)
+    if question.of_the_recipe and 2 * wrong > len(full_marks):
         raise RecipeError(
-            f"{full_marks.count(False)} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
+            f"{wrong} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
             where=function.contract.place,
             fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
         )
