@@ -73,19 +73,11 @@ def read(path: Path, shown: str = "") -> dict[str, Any]:
         return deepcopy(_tree(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise RecipeError(f"cannot read {shown}: {error.strerror}", where=where, fix="name a file here") from error
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{shown} is not text in UTF-8", where=where, fix="save it as UTF-8") from error
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
             where += f", line {error.problem_mark.line + 1}"
         raise RecipeError(f"{shown} is not valid YAML: {problem}", where=where, fix="mend the file there") from error
-    except ValueError as error:
-        raise RecipeError(f"{shown} cannot be read: {error}", where=where, fix="mend the value there") from error
-    except TypeError as error:
-        raise RecipeError(
-            f"{shown} must hold keys and values: {error}", where=where, fix="write `key: value` lines"
-        ) from error
 
 
 @lru_cache(maxsize=64)
@@ -94,9 +86,9 @@ def _tree(text: str) -> dict[str, Any]:
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
     except OSError as error:  # how OmegaConf calls a file that holds a single value
-        raise TypeError("this is a single value") from error
+        raise TypeError("a single value instead of `key: value` lines") from error
     if not isinstance(tree, dict):
-        raise TypeError("this is a list")
+        raise TypeError("a list instead of `key: value` lines")
     return tree
 
 
@@ -226,15 +218,12 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
         if leaf is not None:
             inner = path.removeprefix(f"{leaf}.")
             value = {inner: value} if leaf == VERL else nest({inner: value})
-            path = path if leaf == VERL else leaf
         target = leaf or path
         old = values.get(target)
         if isinstance(old, dict) and isinstance(value, dict):
-            merged = {**old, **value} if target == VERL else OmegaConf.to_container(OmegaConf.merge(old, value))
-            values[target] = merged
-        else:
-            values[target] = value
-        sources[path] = setting.source
+            value = {**old, **value} if target == VERL else OmegaConf.to_container(OmegaConf.merge(old, value))
+        values[target] = value
+        sources[path if leaf == VERL else target] = setting.source
     return values, sources
 
 
@@ -296,9 +285,9 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     default = flow(leaf.default) if leaf and leaf.default not in (None, "", {}, []) else ""
     meant = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
     return RecipeError(
-        f"{path} is {value!r}, expected {wanted}{more}",
+        f"{path} is {value!r}, but should be {wanted}{more}",
         where=sources.get(path, DEFAULT).where,
-        fix=meant or (f"give a value such as {default}" if default else f"give {wanted}"),
+        fix=meant or (f"give a value such as {default}" if default else f"give a value that is {wanted}"),
     )
 
 

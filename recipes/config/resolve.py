@@ -83,11 +83,12 @@ def load(
     for name, value in values.get(VERL, {}).items():
         check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
     recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
-    not_embedded = (
-        f"{other}: data and sizes of {shown}, embedded, belong to its tiny model and do not apply (EMBEDDED=1)"
-    )
-    notes = [not_embedded] if block and other and asked is None and kind == "cpu" else []
-    recipe._circumstances = Circumstances(embedded, planned, (*notes, *not_read(environ)), not_read(environ))
+    unread = not_read(environ)
+    notes = list(unread)
+    if block and other and asked is None and kind == "cpu":
+        own = f"data and sizes of {shown}, embedded, belong to its tiny model"
+        notes.insert(0, f"{other}: {own} and do not apply (EMBEDDED=1)")
+    recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
     return derive(recipe, environ)
 
 

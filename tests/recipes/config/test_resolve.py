@@ -84,8 +84,8 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
         ("algorithm: {adv_estimator: gpro}", ["'gpro'", "did you mean grpo?"]),
         ("embedded: {data: {sed: 1}}", ["unknown key data.sed", "toy.yaml, embedded", "data.seed"]),
         ("data: {seed: 1,\n seed: 2}", ["not valid YAML", "duplicate key seed", "toy.yaml, line 2"]),
-        ("3", ["must hold keys and values"]),
-        ("data: {seed: " + "9" * 5000 + "}", ["cannot be read", "5000 digits", "toy.yaml"]),
+        ("3", ["toy.yaml is not valid YAML", "key: value"]),
+        ("data: {seed: " + "9" * 5000 + "}", ["not valid YAML", "5000 digits", "toy.yaml"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         ("verl: {actor_rollout_ref.rollout.over_sample_rate: much}", ["'much'", "give a number"]),
         ("verl: {actor_rollout_ref.rollout: 3}", ["give a group of keys"]),
@@ -146,7 +146,7 @@ def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
     [
         ([], {"ALGORITHM": "dapo"}, 0.28, "algorithm"),
         (["algorithm.preset=dapo"], {"CLIP_RATIO_HIGH": "0.4"}, 0.4, "environment"),
-        (["actor_rollout_ref.actor.clip_ratio_high=0.5"], {"ALGORITHM": "dapo"}, 0.5, "argument"),
+        (["actor_rollout_ref.actor.clip_ratio_high=0.5"], {"CLIP_RATIO_HIGH": "0.4"}, 0.5, "argument"),
         (["algorithm.preset=cispo"], {"ALGORITHM": "dapo"}, 4.0, "algorithm"),
     ],
 )
@@ -195,10 +195,3 @@ def test_what_is_left_to_the_machine_is_never_null_afterwards(resolve, hardware)
     recipe = resolve(*(f"{key}=null" for key in left_open), hardware=hardware)
     assert not [key for key in left_open if recipe.value(key) is None]
     check(recipe)
-
-
-def test_an_argument_in_verls_spelling_beats_a_variable(resolve):
-    recipe = resolve("actor_rollout_ref.actor.optim.lr=1e-6", LR="2e-6")
-    assert recipe.worker.actor.optim.lr == 1e-6
-    with pytest.raises(RecipeError, match=r"worker.actor.optim.lr"):
-        resolve("actor_rollout_ref.actor.optim.lr=1e-6", "worker.actor.optim.lr=2e-6")
