@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.config.layers import VERL
@@ -61,14 +61,6 @@ class Fingerprint:
     settings: dict[str, Any]
 
 
-class Difference(NamedTuple):
-    """A name with different values in two attempts."""
-
-    name: str
-    old: Any
-    new: Any
-
-
 def fingerprint(recipe: Recipe) -> Fingerprint:
     """Return what this recipe trains; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
@@ -87,8 +79,8 @@ def fingerprint(recipe: Recipe) -> Fingerprint:
     return Fingerprint(*(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """Return what differs between two attempts.
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the name, the old and the new value of what differs between two attempts.
 
     A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
     nor is a digest that could not be made.
@@ -99,7 +91,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
         one, other = old.get(name, default), new.get(name, default)
         is_key = name in leaves(Recipe) and name in old and name in new
         if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
-            found.append(Difference(name, one, other))
+            found.append((name, one, other))
     return found
 
 

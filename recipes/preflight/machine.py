@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 from recipes.config import Recipe, accounting, path_keys
-from recipes.config.schema.worker import Fsdp
 from recipes.data.rows import row_count
 from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
@@ -88,19 +87,15 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.translation.environment`).
     """
     trainer, actor = recipe.trainer, recipe.worker.actor
-
-    def shards(fsdp: Fsdp, lora_rank: int) -> int:
-        """Bytes a parameter of what a network needs to go on."""
-        return number_bytes(fsdp.torch_dtype) * (1 if trainer.save_model_only or lora_rank else 3)
-
     sizes, rank = shape(local_model(actor.model.model_path)), actor.model.lora.rank
     if sizes is None:
         return 0
     adapters = recipe.engine == "verl" and saves_adapters_alone(recipe)
-    whole = sizes.parameters
-    sharded = sizes.adapter_parameters(rank) * shards(actor.fsdp, 0) if adapters else whole * shards(actor.fsdp, rank)
-    loadable = number_bytes(actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype)
-    return whole * loadable * trainer.save_hf_model + sharded
+    sharded = sizes.adapter_parameters(rank) if adapters else sizes.parameters
+    copies = 1 if trainer.save_model_only or (rank and not adapters) else 3
+    loadable = actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype
+    model = sizes.parameters * number_bytes(loadable) * trainer.save_hf_model
+    return model + sharded * copies * number_bytes(actor.fsdp.torch_dtype)
 
 
 def most_checkpoints(recipe: Recipe, saves: int) -> int:

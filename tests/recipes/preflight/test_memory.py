@@ -269,15 +269,6 @@ def test_the_host_holds_the_reference_in_the_format_that_it_computes_in(monkeypa
     assert bytes_of_a_number(f"{ref}.torch_dtype=fp32", ENGINE="easyr1") == 4
 
 
-def test_a_model_is_being_saved_only_where_whole_models_are(monkeypatch):
-    def saved(*arguments: str) -> float:
-        plan = plans.plan_of(recipe_on(monkeypatch, H200, 1, *arguments))
-        return training_on_the_host(plan).get("model being saved", 0.0)
-
-    assert saved() > 0
-    assert saved("trainer.save_freq=-1") == saved("trainer.save_hf_model=false") == 0
-
-
 def test_a_plan_for_gpus_that_are_not_here_still_says_that_a_step_asks_for_more_rows_than_there_are(tmp_path):
     rows = "".join(f'{{"prompt": "{i} + 1?", "ground_truth": "{i + 1}"}}\n' for i in range(20))
     (tmp_path / "few.jsonl").write_text(rows)
