@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from recipes.config import Recipe
 from recipes.config import gpus as plans
 from recipes.errors import RecipeError
@@ -28,15 +26,6 @@ COSTS = {
 """Cost of each setting that saves memory."""
 
 
-def tightest_phases(every: Iterable[MemoryPlan]) -> list[Phase]:
-    """Return every phase as it is on the GPU with the least memory to spare for it.
-
-    vLLM takes a share of what each GPU has, so that generation may be tightest on another GPU than the rest.
-    """
-    grouped = zip(*(gpu_phases(plan) for plan in every), strict=True)
-    return [min(same, key=lambda phase: (phase.limit or 0) - phase.need) for same in grouped]
-
-
 def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; return remarks on choices, each phase's estimate and close fits.
 
@@ -50,18 +39,16 @@ def check_memory(recipe: Recipe) -> list[str]:
     if plan is None:
         _refuse_less_than_vllm_takes(recipe, busy)
         return [*lines, _unknown(recipe, chosen)]
-    each = [of_gpu for gpu in chosen if (of_gpu := plans.plan_of(recipe, gpu))]
-    on_gpus = tightest_phases(each)
+    on_gpus = list(gpu_phases(plan)) if plan.gpu else []
     on_host = host_phase(plan)
     every = [*on_gpus, on_host]
     failing = [phase for phase in every if not phase.fits]
-    smallest = min(each, key=fit.cached_responses, default=None)
-    if failing or (smallest and not fit.cached_responses(smallest)):
+    if failing or (plan.gpu and not fit.cached_responses(plan)):
         raise _does_not_fit(recipe, plan, failing, busy)
-    if smallest:
+    if plan.gpu:
         most, *rest = sorted(on_gpus, key=lambda phase: -phase.need)
         less = ", ".join(f"{phase.name} {phase.need / GIGABYTE:.1f}" for phase in rest)
-        lines += [*_chosen(recipe, smallest), f"memory of a GPU, estimated: {most}; {less}"]
+        lines += [*_chosen(recipe, plan), f"memory of a GPU, estimated: {most}; {less}"]
     if plan.host is not None:
         lines.append(f"memory of the host, estimated: {on_host}")
     for phase in every:

@@ -167,8 +167,8 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
 def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:
     """Return what differs between two attempts, and what becomes of it."""
     return [
-        Change(name, *values, DATA_ANEW if content and decides_order(name) else TAKES_EFFECT, content)
-        for name, *values in differences(old, new)
+        Change(name, one, other, DATA_ANEW if content and decides_order(name) else TAKES_EFFECT, content)
+        for name, one, other in differences(old, new)
     ]
 
 
