@@ -91,33 +91,6 @@ BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 """Estimators of advantages that divide by the standard deviation of the group, where `norm_adv_by_std` is true."""
 
 
-def _kl_remarks(recipe: Recipe) -> list[str]:
-    """Warn of an estimator that is no KL penalty in its place, and of KL in rewards that are divided by a deviation."""
-    terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
-    lines = []
-    for place, term in terms.items():
-        gradient = KL_GRADIENTS.get((term.estimator, place)) if term and term.coefficient else None
-        if term and gradient and not gradient.right:
-            lines.append(
-                f"KL in the {place} by {term.estimator} has {gradient.text} ({gradient.why}; {SOURCES}); "
-                f"use {BETTER[place]}"
-            )
-    return lines + _of_equal_scores(recipe)
-
-
-def _of_equal_scores(recipe: Recipe) -> list[str]:
-    """KL that becomes a full-size advantage in groups without variance; verl and EasyR1 subtract it, then divide."""
-    algorithm, term = recipe.algorithm, kl_in_reward(recipe)
-    divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
-    if not term or not term.coefficient or not divided or algorithm.online_filtering:
-        return []
-    return [
-        "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL is "
-        "left, which becomes an advantage of full size, and where few groups are mixed most of the gradient pulls back "
-        "to the reference. USE_KL_LOSS=true (in the loss) helps, as do NORM_ADV_BY_STD=false and ONLINE_FILTERING=true"
-    ]
-
-
 def _kl_problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Switches that contradict each other."""
     algorithm = recipe.algorithm
@@ -194,24 +167,42 @@ def _loss_problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def _loss_remarks(recipe: Recipe, updates: int) -> list[str]:
-    """Return what runs, but hardly as its name promises; `updates` a step."""
-    clips = (f"worker.actor.clip_ratio_{end}" for end in ("low", "high"))
-    clipped = recipe.algorithm.preset in ("dapo", "gspo", "cispo") or recipe.worker.actor.loss_type != "default"
-    if updates == 1 and (clipped or any(recipe.source_of(clip).by_user for clip in clips)):
-        return [
-            "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
-            "ROLLOUT_BATCH_SIZE makes several"
-        ]
-    return []
-
-
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Switches and numbers of KL and loss that contradict each other."""
     yield from _kl_problems(recipe)
     yield from _loss_problems(recipe)
 
 
-def remarks(recipe: Recipe, updates: int) -> list[str]:
-    """Return what runs, but hardly as its name promises; `updates` a step."""
-    return [*_kl_remarks(recipe), *_loss_remarks(recipe, updates)]
+def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
+    """What runs, but hardly as its name promises.
+
+    These are an estimator that is no KL penalty in its place, KL that is divided by a group's deviation (verl and
+    EasyR1 subtract it from the reward, then divide), and clips that never act.
+
+    Args:
+        updates: of a step.
+    """
+    algorithm, actor = recipe.algorithm, recipe.worker.actor
+    terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
+    acting = {place: term.estimator for place, term in terms.items() if term and term.coefficient}
+    for place, estimator in acting.items():
+        gradient = KL_GRADIENTS.get((estimator, place))
+        if gradient and not gradient.right:
+            yield (
+                f"KL in the {place} by {estimator} has {gradient.text} ({gradient.why}; {SOURCES}); use {BETTER[place]}"
+            )
+    divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
+    if "reward" in acting and divided and not algorithm.online_filtering:
+        yield (
+            "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL "
+            "is left, which becomes an advantage of full size, and where few groups are mixed most of the gradient "
+            "pulls back to the reference. USE_KL_LOSS=true (in the loss) helps, as do NORM_ADV_BY_STD=false and "
+            "ONLINE_FILTERING=true"
+        )
+    clipped = algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
+    by_user = any(recipe.source_of(f"worker.actor.clip_ratio_{end}").by_user for end in ("low", "high"))
+    if updates == 1 and (clipped or by_user):
+        yield (
+            "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
+            "ROLLOUT_BATCH_SIZE makes several"
+        )
