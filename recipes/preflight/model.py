@@ -74,18 +74,15 @@ def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
         return recipe.error(what, fix, key.key)
 
     if not key.key.endswith("tokenizer_path"):
-        config, weights = model_config(folder), weight_files(folder)
+        weights = weight_files(folder)
         if not folder.exists():
             fix = "set MODEL_PATH to a folder or a hub's name"
             if folder.parent == model_dir("any").parent:
                 fix = f"make it: MODEL_PATH=<the model to start from> bash scripts/sft.sh {recipe.name}; or {fix}"
             raise error(f"the model {folder} does not exist", fix)
-        if not file.is_file():
-            raise error(f"{folder} is not a model: it has no config.json", "set MODEL_PATH to a model's folder")
-        if not config:
-            raise error(f"{file} cannot be read: it is no JSON object", "fetch the model again")
-        if not config.get("architectures"):
-            raise error(f"{file} names no architecture", "give a causal language model")
+        if not model_config(folder).get("architectures"):
+            what = "is missing" if not file.is_file() else "is no JSON object, or names no architecture"
+            raise error(f"{folder} is not a model: config.json {what}", "give the folder of a causal language model")
         if not weights:
             raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
         if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:

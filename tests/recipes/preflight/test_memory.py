@@ -245,23 +245,6 @@ def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
     assert any(known in line for line in lines), lines
 
 
-def training_on_the_host(plan) -> dict[str, float]:
-    return estimates.host_phase(plan).parts
-
-
-def test_the_host_holds_the_reference_in_the_format_that_it_computes_in(monkeypatch):
-    def bytes_of_a_number(*arguments: str, **environ: str) -> float:
-        plan = plans.plan_of(recipe_on(monkeypatch, H200, 1, *arguments, **environ))
-        return training_on_the_host(plan)["reference"] / plan.shape.parameters
-
-    ref = "worker.ref.fsdp"
-    assert bytes_of_a_number() == bytes_of_a_number(f"{ref}.torch_dtype=fp32") == 2
-    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32") == 4
-    assert bytes_of_a_number(f"{ref}.mp_param_dtype=fp32", f"{ref}.torch_dtype=bf16") == 2
-    assert bytes_of_a_number(ENGINE="easyr1") == 2
-    assert bytes_of_a_number(f"{ref}.torch_dtype=fp32", ENGINE="easyr1") == 4
-
-
 def test_a_plan_for_gpus_that_are_not_here_still_says_that_a_step_asks_for_more_rows_than_there_are(tmp_path):
     rows = "".join(f'{{"prompt": "{i} + 1?", "ground_truth": "{i + 1}"}}\n' for i in range(20))
     (tmp_path / "few.jsonl").write_text(rows)

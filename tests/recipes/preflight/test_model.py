@@ -1,4 +1,4 @@
-"""A model that is none, is too short, or whose heads cannot be shared, is found before the start."""
+"""A model that is none, is too short, has heads that cannot be shared, or lacks a chat template, is found."""
 
 from __future__ import annotations
 
@@ -120,3 +120,52 @@ def test_a_hubs_model_is_fetched_unless_that_is_forbidden(make, monkeypatch, tmp
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(RecipeError, match="HF_HUB_OFFLINE"):
         model.check_model(recipe)
+
+
+CHATML = (
+    "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture
+def folder(files):
+    def write(template=CHATML, eos="<|im_end|>", ids=(7,)):
+        place = files / "model"
+        added = [{"id": 7, "content": "<|im_end|>"}, {"id": 8, "content": "<|endoftext|>"}]
+        (place / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+        config = {"chat_template": template, "eos_token": {"content": eos} if eos else None}
+        (place / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if v}))
+        (place / "generation_config.json").write_text(json.dumps({"eos_token_id": list(ids)}))
+
+    return write
+
+
+def test_what_the_model_would_not_understand_is_remarked(make, folder):
+    for fine in ({}, {"eos": "<|endoftext|>", "ids": (8, 7)}):
+        folder(**fine)
+        assert model.check_chat_template(make()) == []
+    folder(eos="<|endoftext|>", ids=(8,))
+    (remark,) = model.check_chat_template(make())
+    assert "'<|im_end|>', which is no stop token" in remark
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"template": None}, "chat_template.jinja"),
+        ({"template": "{% for message in messages %}"}, "tokenizer_config.json"),
+        ({"eos": None, "ids": ()}, "generation_config.json"),
+    ],
+)
+def test_what_no_run_survives_is_an_error(make, folder, change, where):
+    folder(**change)
+    with pytest.raises(RecipeError) as caught:
+        model.check_chat_template(make())
+    assert where in caught.value.where
+    assert caught.value.fix
+
+
+def test_a_template_that_marks_what_the_assistant_writes_is_rendered(make, folder):
+    folder(CHATML.replace("{{ message.content }}", "{% generation %}{{ message.content }}{% endgeneration %}"))
+    assert model.check_chat_template(make()) == []
