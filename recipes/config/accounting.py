@@ -133,10 +133,12 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             "worker.rollout.n",
             "trainer.n_gpus_per_node",
         )
-    elif recipe.engine == "easyr1":
-        yield from _easyr1(recipe, size * n // ranks)
-    elif not actor.dynamic_batching:
+        return
+    if recipe.engine == "easyr1" or not actor.dynamic_batching:
         yield from _micro_batches(recipe, "update", size * n // ranks, "responses per GPU and update")
+    if recipe.engine == "easyr1":  # it divides by the sizes even where micro-batches are filled by tokens
+        yield from _micro_batches(recipe, "experience", step * n, "responses a step")
+    if not actor.dynamic_batching:
         yield from _micro_batches(recipe, "experience", step * n // ranks, "responses per GPU and step")
 
 
@@ -151,17 +153,6 @@ def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iter
             key,
             _UPDATE if use == "update" else _STEP,
         )
-
-
-def _easyr1(recipe: Recipe, each: int) -> Iterator[RecipeError]:
-    """EasyR1 divides by the micro-batch sizes even where micro-batches are filled by tokens."""
-    actor = recipe.worker.actor
-    responses = recipe.data.rollout_batch_size * recipe.worker.rollout.n
-    yield from _micro_batches(recipe, "update", each, "responses per GPU and update")
-    yield from _micro_batches(recipe, "experience", responses, "responses a step")
-    if not actor.dynamic_batching:
-        ranks = data_parallel(recipe, actor.ulysses_size)
-        yield from _micro_batches(recipe, "experience", responses // ranks, "responses per GPU and step")
 
 
 MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8

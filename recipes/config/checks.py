@@ -85,9 +85,8 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
             f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             "trainer.n_gpus_per_node",
         )
-    sharing = {"worker.rollout.tensor_parallel_size": recipe.n_gpus, "worker.actor.ulysses_size": recipe.n_gpus}
-    for key, count in sharing.items():
-        size = recipe.value(key)
+    for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
+        size, count = recipe.value(key), recipe.n_gpus
         if count % size:
             yield recipe.error(
                 f"{key} {size} does not divide the {count} GPUs",
@@ -98,19 +97,16 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
-    estimator, n = recipe.algorithm.adv_estimator, recipe.worker.rollout.n
-    if estimator in _ESTIMATORS_OF_GROUPS and n < 2:
+    """One response a prompt where responses are compared; of filters EasyR1 would drop by the mean, verl nothing."""
+    algorithm, n = recipe.algorithm, recipe.worker.rollout.n
+    by_group, filters = algorithm.adv_estimator in _ESTIMATORS_OF_GROUPS, algorithm.online_filtering
+    if n < 2 and (by_group or filters):
+        key = "algorithm.adv_estimator" if by_group else "algorithm.online_filtering"
         yield recipe.error(
-            f"{estimator} compares the responses of a group, and worker.rollout.n is {n}",
-            "set ROLLOUT_N to 2 or more; 5 is usual",
+            f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}",
+            "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group),
             "worker.rollout.n",
-        )
-    if recipe.algorithm.online_filtering and n < 2:  # EasyR1 would drop by the mean, verl would drop nothing
-        yield recipe.error(
-            "algorithm.online_filtering drops zero-variance groups, and worker.rollout.n is 1",
-            "set ROLLOUT_N to 2 or more, or ONLINE_FILTERING=false",
-            "worker.rollout.n",
-            "algorithm.online_filtering",
+            key,
         )
 
 
