@@ -202,7 +202,7 @@ def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
     tensors = (size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size)
     tried += [Way(f"TENSOR_PARALLEL_SIZE={size}", settled(replace(plan, tensor=size), asked)) for size in tensors]
     found = [way for way in tried if fits(way.plan)]
-    return found + [way for way in (_shorter(plan, asked), _more_gpus(plan, asked, gpus_here)) if way]
+    return found + [way for way in (_shorter(plan, asked), *_more_gpus(plan, asked, gpus_here)) if way]
 
 
 def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
@@ -215,17 +215,22 @@ def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
     return None
 
 
-def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> Way | None:
-    """Return the fewest GPUs of this kind that a plan fits."""
-    tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
-    counts = (count for count in (2, 4, 8, 16, 32, 64) if count > plan.ranks)
-    for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
-        after = settled(replace(plan, ranks=count, ranks_here=min(8, count), host=None, tensor=tensor), asked)
-        if fits(after):
-            text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
-            text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
-            return Way(text if count <= gpus_here else f"{count} such GPUs ({text})", after)
-    return None
+def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
+    """Return the fewest GPUs of this kind that a plan fits, and fewer that it fits with adapters."""
+    ways: list[Way] = []
+    for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
+        most = ways[0].plan.ranks if ways else 65
+        counts = (count for count in (1, 2, 4, 8, 16, 32, 64) if plan.ranks < count < most)
+        tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
+        for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
+            more = replace(plan, ranks=count, ranks_here=min(8, count), host=None, lora=lora, tensor=tensor)
+            if fits(after := settled(more, asked)):
+                text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
+                text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
+                text += "" if lora == plan.lora else f" LORA_RANK={lora}"
+                ways.append(Way(text if count <= gpus_here else f"{count} such GPUs ({text})", after))
+                break
+    return ways
 
 
 def max_num_seqs(responses: int) -> int:
