@@ -113,33 +113,21 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 
 
 def check_disk(recipe: Recipe) -> list[str]:
-    """Raise where the run's checkpoints will not fit."""
+    """Raise where the run's checkpoints will not fit; what an earlier start saved stays, since verl forgets it."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(nearest).free
-    one = checkpoint_bytes(recipe) if trainer.save_freq > 0 else 0
-    saves = _saves_to_come(recipe)
+    free, one, saves = shutil.disk_usage(nearest).free, 0, 0
+    if trainer.save_freq > 0:
+        steps = accounting(recipe, row_count(recipe)).total_steps - resume.steps_done(recipe)
+        one, saves = checkpoint_bytes(recipe), max(0, -(-steps // trainer.save_freq))
     kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN
-    if free >= needed:
-        unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
-        return [] if one or not saves else [unknown]
-    raise RecipeError(
-        f"the disk has {_gigabytes(free)} free, but the run needs {_gigabytes(needed)}: "
-        f"{kept} checkpoints of {_gigabytes(one)}, and logs",
-        where=str(nearest),
-        fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
-    )
-
-
-def _saves_to_come(recipe: Recipe) -> int:
-    """Saves until the end; what an earlier start saved stays, since verl forgets it when it resumes."""
-    trainer = recipe.trainer
-    if trainer.save_freq <= 0:
-        return 0
-    steps = accounting(recipe, row_count(recipe)).total_steps - resume.steps_done(recipe)
-    return max(0, -(-steps // trainer.save_freq))
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
+    if free < needed:
+        raise RecipeError(
+            f"the disk has {free / 1e9:.1f} GB free, but the run needs {needed / 1e9:.1f} GB: {kept} checkpoints of "
+            f"{one / 1e9:.1f} GB, and logs",
+            where=str(nearest),
+            fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
+        )
+    unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
+    return [unknown] if saves and not one else []
