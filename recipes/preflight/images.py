@@ -46,11 +46,11 @@ def check_images(recipe: Recipe) -> list[str]:
         return []
     name = recipe.worker.actor.model.model_path or ""
     folder = local_model(name)
-    if folder is None:
-        return [f"{name} is not here yet: whether prompts have room for their images is not known"]
-    if not any((folder / file).is_file() for file in PROCESSOR_FILES):
+    if folder is None or not any((folder / file).is_file() for file in PROCESSOR_FILES):
+        if not Path(name).is_dir():  # nothing of it, or not all of it, is in the hub's cache
+            return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         raise recipe.error(
-            f"the rows have images, and {folder} has no processor for images ({PROCESSOR_FILES[0]})",
+            f"the rows have images, and {name} has no processor for images ({PROCESSOR_FILES[0]})",
             "set MODEL_PATH to a vision-language model",
             "worker.actor.model.model_path",
         )
