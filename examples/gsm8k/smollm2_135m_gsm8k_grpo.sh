@@ -10,7 +10,7 @@
 #   ROLLOUT_BATCH_SIZE    128              prompts a step
 #   GLOBAL_BATCH_SIZE     128              prompts an update
 #   ROLLOUT_N             16               responses a prompt
-#   LR                    5e-05            learning rate
+#   LR                    4e-05            learning rate
 #   KL_COEF               0.001            weight of KL in the loss
 #   EXPERIMENT_NAME       gsm8k_smollm2    names the run and its folders
 # Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
