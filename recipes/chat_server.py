@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future
@@ -53,6 +54,9 @@ class ChatServer:
         timeout: seconds for one request.
         refused: what to do where the server refuses and its status alone does not tell.
         kept: what is not lost, added to the advice of every error.
+
+    Raises:
+        RecipeError: `api_base` is no address.
     """
 
     def __init__(
@@ -60,6 +64,9 @@ class ChatServer:
     ) -> None:
         import openai
 
+        if not re.match(r"https?://[^/\s]", api_base):
+            fix = "write scheme and host, for instance http://localhost:8000/v1"
+            raise RecipeError("the server's address is no URL", where=api_base, fix=fix)
         self.api_base, self.model = api_base, model
         self._retries, self._refused, self._kept = retries, refused, f"; {kept}" if kept else ""
         # A server of one's own needs no key, and the client refuses to do without.

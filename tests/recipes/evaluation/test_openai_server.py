@@ -59,6 +59,13 @@ def test_what_passes_is_tried_again(ask, server, statuses):
     assert len(server.requests) == len(statuses) + 1
 
 
+@pytest.mark.parametrize("address", ["notaurl", "localhost:8000/v1", "http://"])
+def test_an_address_that_is_no_url_is_not_tried(address):
+    with pytest.raises(RecipeError) as error:
+        ServerSampler(Server(address, "tiny"), Engine())
+    assert error.value.where == address
+
+
 @pytest.mark.parametrize(("status", "fix"), [(401, "OPENAI_API_KEY"), (404, "/v1"), (400, "--rollout_n")])
 def test_a_refusal_is_not_tried_again_and_leads_to_what_may_be_wrong(ask, server, status, fix):
     server.statuses = [status]
