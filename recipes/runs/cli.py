@@ -79,7 +79,11 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
     with reported_errors():
         run = runs.read(runs.find(name))
         if run.state not in ("running", "starting") or run.recipe is None:
-            raise RecipeError(f"the run {run.name} is not running: {run.state}", where=str(run.folder))
+            raise RecipeError(
+                f"the run {run.name} is not running: {run.state}",
+                where=str(run.folder),
+                fix="nothing is left to stop; python scripts/monitor.py list shows which runs are running",
+            )
         if run.recipe.trainer.save_freq <= 0:
             raise RecipeError(
                 f"the run {run.name} never saves (trainer.save_freq is {run.recipe.trainer.save_freq})",
