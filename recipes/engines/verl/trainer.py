@@ -18,10 +18,14 @@ from tensordict import TensorDict
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
+from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.engines.checkpoints import name_the_type, withdraw_stop
 from recipes.engines.reward_contract import COLUMN, DATA_SOURCE, DUMPED, ROW_ID, reward_metrics
 from recipes.engines.verl import upstream
+
+IMAGES = "multi_modal_inputs"
+"""The one column of a batch that is no tensor and that a model reads."""
 
 _known: dict[str, dict[str, Any]] = {}
 """uid -> what a line of the dump gets, until it is written."""
@@ -61,6 +65,27 @@ class Trainer(PPOTrainerSync):
     def __init__(self, config: Any) -> None:
         super().__init__(config=config)
         self._results = {}
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_old_log_prob(self._without_texts(batch), metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_ref_log_prob(self._without_texts(batch), metrics)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._update_actor(self._without_texts(batch), metrics)
+
+    def _without_texts(self, batch: Any) -> Any:
+        """Name the columns that a pass of a model reads: tensors, and the images of a model that sees.
+
+        verl sends each pass the rows' texts and dictionaries too, and builds one object for each of them:
+        verl/utils/transferqueue_utils.py:305 (`fields = meta.fields`).
+        """
+        first = KVBatchMeta(keys=batch.keys[:1], tags=batch.tags[:1], partition_id=batch.partition_id)
+        columns = kv_batch_meta2batch_meta(first).field_schema
+        images = {IMAGES} if self.processor is not None else set()
+        batch.fields = [name for name, column in columns.items() if name in images or not column["is_non_tensor"]]
+        return batch
 
     def _dump_generations(
         self,

@@ -28,6 +28,8 @@ ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor
 RAY_INIT = "ray_kwargs.ray_init"
 ENGINE = "recipes.engines.verl.engine"
 """Module that verl imports in each process that holds a model on GPUs."""
+VENDOR = "recipes"
+"""Name under which that module registers its engine."""
 # Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
 """verl's manager of agent loops, which brings the ids of rows into its dumps."""
@@ -487,6 +489,8 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         return variables | settings.environment(recipe, environ)
     # verl's own value, which vLLM reads once, at import
     defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
+    if recipe.trainer.patches:
+        defaults["VERL_ENGINE_VENDOR"] = VENDOR  # here: a forked process has the variables of its parent, not its own
     if importlib.util.find_spec("flashinfer") is None:
         defaults["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return variables | {name: environ.get(name, value) for name, value in defaults.items()}

@@ -48,12 +48,15 @@ def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
 def test_the_engine_is_found_by_its_vendor_and_verls_own_by_another(monkeypatch):
     from verl.workers.engine import base
 
-    from recipes.engines.verl.engine import VENDOR, RecipesEngine
+    from recipes.engines.verl.engine import RecipesEngine
 
     monkeypatch.setattr(base, "get_device_name", lambda: "cuda")
     monkeypatch.setattr(base, "get_vendor", lambda: "nvidia")
-    for vendor, ours in ((VENDOR, True), ("nvidia", False)):
-        monkeypatch.setenv("VERL_ENGINE_VENDOR", vendor)
+    monkeypatch.delenv("VERL_ENGINE_VENDOR", raising=False)
+    recipe = load("countdown", environ={}, hardware="gpu")
+    # What the launcher sets and nothing else: a process that is forked has no variables of its parent.
+    for given, ours in (({}, True), ({"VERL_ENGINE_VENDOR": "nvidia"}, False)):
+        monkeypatch.setenv("VERL_ENGINE_VENDOR", translation.environment(recipe, given)["VERL_ENGINE_VENDOR"])
         for backend in ("fsdp", "fsdp2"):
             found = base.EngineRegistry.get_engine_cls("language_model", backend)
             assert issubclass(found, RecipesEngine) == ours
