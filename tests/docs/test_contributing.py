@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHARED = ("recipes", "scripts/launch.sh", "scripts/setup_env.sh", "configs/hardware", "constraints.txt", "setup.py")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_its_data_its_tests_and_its_dry_run(tmp_path):
     written = dict(BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
     for name in (*SHARED, *written):
@@ -28,7 +28,7 @@ def test_its_data_its_tests_and_its_dry_run(tmp_path):
     def run(*words, **variables):
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path), **variables}
         command = [sys.executable, *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=50)
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
