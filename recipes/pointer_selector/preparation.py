@@ -117,6 +117,7 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     """
     queries, query_rows = load_table(query_embeddings, "query")
     examples, example_rows = load_table(candidate_embeddings, "candidate")
+    everything = np.arange(len(examples))
 
     def row(index: dict[str, int], item: str, query: str) -> int:
         if item not in index:
@@ -142,7 +143,7 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
             if len(set(items)) != len(items):
                 what = f"query {query!r} holds an example twice: {str(items)[:80]}"
                 raise RecipeError(what, where=str(candidates), fix="a pool and a pointer hold an example once")
-        pools.append(np.array([row(example_rows, item, query) for item in (example_rows if pool is None else pool)]))
+        pools.append(everything if pool is None else np.array([row(example_rows, item, query) for item in pool]))
         for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
             if outside := [item for item in candidate.pointer if item not in slots]:
                 what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
