@@ -28,7 +28,7 @@ def test_its_data_its_tests_and_its_dry_run(tmp_path):
     def run(*words, **variables):
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path), **variables}
         command = [sys.executable, *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
