@@ -16,7 +16,6 @@ ensure()
 
 import typer
 
-from recipes.data.lengths import PromptCounter, count_split
 from recipes.data.prepare import prepare
 from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
@@ -26,6 +25,8 @@ from recipes.tasks.gsm8k.rows import counted_by, generated, published
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
+REWARD = "reward_functions/gsm8k.py"
+"""Under which every worked answer must score 1.0."""
 
 
 def chosen_source(
@@ -63,16 +64,9 @@ def main(
     train_size: Annotated[int | None, typer.Option("--train_size", help="Generated problems only.")] = None,
     test_size: Annotated[int | None, typer.Option("--test_size", help="Generated problems only.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Generated problems: same seed, same files, byte for byte.")] = 0,
-    tokenizer: Annotated[str | None, typer.Option(help="Show prompt lengths in tokens of this model.")] = None,
-    max_prompt_length: Annotated[
-        int, typer.Option("--max_prompt_length", min=1, help="The recipe's limit, for what it would drop.")
-    ] = 512,
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/data/gsm8k or gsm8k_tiny.")
     ] = None,
-    reward_path: Annotated[
-        str, typer.Option("--reward_path", help="Reward under which every worked answer must score 1.0.")
-    ] = "reward_functions/gsm8k.py",
     force: Annotated[bool, typer.Option("--force", help="Replace files that hold other data.")] = False,
 ) -> None:
     """Write train.parquet and test.parquet with their manifests; no question is there twice."""
@@ -82,15 +76,10 @@ def main(
         name, usual_source = PRESETS[preset]
         folder = output_dir or data_dir(name)
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
-        if tokenizer:
-            PromptCounter(tokenizer)  # a mistake in its name is an error before anything is written
-        written = prepare("gsm8k", splits, folder, reward=reward_path, once=True, counted_by=counted_by, force=force)
+        written = prepare("gsm8k", splits, folder, reward=REWARD, once=True, counted_by=counted_by, force=force)
         for manifest in written:
             if not manifest.settings and manifest.rows != PUBLISHED[manifest.split]:
                 typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {PUBLISHED[manifest.split]:,}")
-            if tokenizer:
-                lengths = count_split(folder / manifest.file, tokenizer)
-                typer.echo(f"{manifest.split}: {lengths.described(max_prompt_length)}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ ensure()
 import typer
 
 from recipes.data.prepare import prepare
-from recipes.data.rewards import load_reward
 from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
@@ -31,6 +30,8 @@ from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 SOURCES = ("browser", "hub")
+REWARD = "reward_functions/number_game.py"
+"""Under which every answer must score 1.0."""
 
 
 def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Settings:
@@ -90,22 +91,18 @@ def main(
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/data/number_game or number_game_tiny.")
     ] = None,
-    reward_path: Annotated[
-        str, typer.Option("--reward_path", help="Reward under which every answer must score 1.0.")
-    ] = "reward_functions/number_game.py",
     force: Annotated[bool, typer.Option("--force", help="Replace files that hold other data.")] = False,
 ) -> None:
     """Write train.parquet and test.parquet; finished episodes stay in <output_dir>_episodes and are kept."""
     with reported_errors():
         given = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
         settings = chosen_settings(preset, source, given | {"languages": split_list(languages), "looks": looks})
-        load_reward(f"{reward_path}:compute_score")  # a mistake in its name is an error before a browser starts
         folder = output_dir or data_dir(FOLDERS[preset])
         if source == "hub":
             parts = HubScreens(hub_path, revision).splits()
         else:
             parts = from_screens(settings, seed, folder, lambda: windows(workers))
-        prepare("number_game", parts, folder, reward=reward_path, problem=problem, counted_by=counted_by, force=force)
+        prepare("number_game", parts, folder, reward=REWARD, problem=problem, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evaluate a trained pointer selector against the baselines, its warm-up and other runs, with paired tests."""
+"""Evaluate a trained pointer selector against the baselines and its warm-up, with paired tests."""
 
 from __future__ import annotations
 

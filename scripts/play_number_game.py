@@ -91,14 +91,10 @@ def main(
     temperature: Annotated[float, typer.Option(min=0.0, help="As in the recipe's validation.")] = 0.6,
     top_p: Annotated[float, typer.Option("--top_p", help="As in the recipe's validation.")] = 0.95,
     max_tokens: Annotated[int, typer.Option("--max_tokens", min=1, help="As in training.")] = 128,
-    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 1,
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/play/number_game/<model>.")
     ] = None,
-    reward_path: Annotated[
-        str, typer.Option("--reward_path", help="Reward file by whose rule responses are read.")
-    ] = "reward_functions/number_game.py",
     against: Annotated[
         Path | None, typer.Option(help="Folder of another model's games, played with the same options: compare.")
     ] = None,
@@ -109,8 +105,8 @@ def main(
     """Play held-out deals, write a screenshot a decision and a result an episode, and sum up. Finished ones stay."""
     with reported_errors():
         chosen = chosen_episodes(episodes, rounds, seed, looks, lang)
-        score = load_reward(f"{reward_path}:compute_score").compute_score
-        server = Server(api_base, model, temperature, top_p, max_tokens, timeout=timeout)
+        score = load_reward("reward_functions/number_game.py").compute_score
+        server = Server(api_base, model, temperature, top_p, max_tokens)
         folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
         try:
             results, resumed = play(

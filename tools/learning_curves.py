@@ -115,28 +115,19 @@ def _seconds(folder: Path) -> float | None:
 
 
 @dataclass(frozen=True)
-class BeforeAfter:
-    """One quantity of the base model and of the trained ones, and trained minus base."""
-
-    before: Interval
-    after: Interval
-    change: Interval
-
-
-@dataclass(frozen=True)
 class Learning:
     """Several runs that differ in their seed only.
 
     Attributes:
         mean: step -> mean accuracy over the runs, Student's t interval; steps that every run validated.
         change: last minus first of those steps, one value per run.
-        pass_at_k: k -> pass@k before and after, each the mean over the runs; empty where no report was given.
+        pass_at_k: k -> pass@k before, after and the change, each the mean over the runs; empty without reports.
     """
 
     curves: list[Curve]
     mean: dict[int, Interval]
     change: Interval
-    pass_at_k: dict[int, BeforeAfter] = field(default_factory=dict)
+    pass_at_k: dict[int, dict[str, Interval]] = field(default_factory=dict)
 
 
 def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
@@ -162,43 +153,27 @@ def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
     return Learning(curves, mean, mean_over_seeds(changes), pass_at_k(reports))
 
 
-PASS = "pass@"
-"""Prefix of the names of pass@k figures in a report."""
+def pass_at_k(reports: Sequence[Path]) -> dict[int, dict[str, Interval]]:
+    """Return pass@k `before`, `after` and the `change`; of several reports the mean over seeds (Student's t).
 
-
-def pass_at_k(reports: Sequence[Path]) -> dict[int, BeforeAfter]:
-    """pass@k before and after; of several reports the mean over seeds (Student's t), of one its own intervals.
-
-    Raises:
-        RecipeError: a report that compares no two models, or none at these k.
+    Args:
+        reports: of evaluations against the base, with the same k; of a single one its own intervals are taken.
     """
-    entries: dict[int, list[dict[str, Any]]] = {}
+    found: dict[int, dict[str, list[dict[str, Any]]]] = {}
     for report in reports:
         content = json.loads(report.read_text(encoding="utf-8"))
-        change = ((content.get("comparison") or {}).get("differences") or {}).get("sampled", {})
-        found = [name for name in change if name.startswith(PASS)]
-        if not found:
-            raise RecipeError(
-                "the report has no pass@k of two models",
-                where=str(report),
-                fix="python scripts/eval.py TASK --model_path TRAINED --base_model_path BASE --rollout_n 16",
-            )
-        base, trained = (content["models"][label]["passes"]["sampled"]["figures"] for label in ("base", "trained"))
-        for name in found:
-            entry = {"base": base[name], "trained": trained[name], "difference": change[name]}
-            entries.setdefault(int(name.removeprefix(PASS)), []).append(entry)
+        parts = {"before": content["models"]["base"]["passes"], "after": content["models"]["trained"]["passes"]}
+        figures = {name: part["sampled"]["figures"] for name, part in parts.items()}
+        for name, each in (figures | {"change": content["comparison"]["differences"]["sampled"]}).items():
+            for figure in (figure for figure in each if figure.startswith("pass@")):
+                found.setdefault(int(figure.removeprefix("pass@")), {}).setdefault(name, []).append(each[figure])
 
-    def over_questions(interval: dict[str, Any]) -> Interval:
-        return Interval(interval["value"], interval["low"], interval["high"], "over questions")
+    def over_runs(name: str, of: list[dict[str, Any]]) -> Interval:
+        if len(of) > 1 and name != "before":
+            return mean_over_seeds([each["value"] for each in of])
+        return Interval(of[0]["value"], of[0]["low"], of[0]["high"], "over questions")
 
-    def over_runs(of: list[dict[str, Any]], name: str) -> Interval:
-        return over_questions(of[0][name]) if len(of) == 1 else mean_over_seeds([each[name]["value"] for each in of])
-
-    return {
-        k: BeforeAfter(over_questions(of[0]["base"]), over_runs(of, "trained"), over_runs(of, "difference"))
-        for k, of in sorted(entries.items())
-        if len(of) == len(reports)
-    }
+    return {k: {name: over_runs(name, of) for name, of in each.items()} for k, each in sorted(found.items())}
 
 
 def draw(result: Learning, path: Path) -> None:
@@ -210,41 +185,22 @@ def draw(result: Learning, path: Path) -> None:
     from matplotlib.figure import Figure
 
     places = [name for name in KL_LABELS if any(entry.get(name) for curve in result.curves for entry in curve.training)]
-    layout = [["accuracy"], ["kl"]] if places else [["accuracy"]]
-    if result.pass_at_k:
-        layout = [[*row, "pass@k"] for row in layout]
     with mpl.rc_context({**STYLE, "svg.hashsalt": "learning"}):
-        figure = Figure(figsize=(10.6 if result.pass_at_k else 7.2, 5.0 if places else 3.6))
-        heights, widths = ([3, 1.2] if places else [1]), ([2, 1] if result.pass_at_k else [1])
-        axes: dict[str, Any] = figure.subplot_mosaic(layout, height_ratios=heights, width_ratios=widths)
-        _draw_accuracies(axes["accuracy"], result)
+        figure = Figure(figsize=(7.2, 5.0 if places else 3.6))
+        heights = [3, 1.2] if places else [1]
+        axes = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        _draw_accuracies(axes[0], result)
         for name in places:
             for curve in result.curves:
                 points = [(entry["step"], entry[name]) for entry in curve.training if name in entry]
                 label = KL_LABELS[name] if curve is result.curves[0] else None
                 style = "-" if name == "kl_reward" else "--"
-                axes["kl"].plot(*zip(*points, strict=True), style, color=BAD, label=label)
+                axes[1].plot(*zip(*points, strict=True), style, color=BAD, label=label)
         if places:
-            axes["kl"].sharex(axes["accuracy"])
-            axes["accuracy"].tick_params(labelbottom=False)
-            axes["kl"].set_ylabel("nats")
-            axes["kl"].legend(loc="upper left")
-        axes["kl" if places else "accuracy"].set_xlabel("step")
-        if result.pass_at_k:
-            _draw_pass_at_k(axes["pass@k"], result.pass_at_k)
+            axes[1].set_ylabel("nats")
+            axes[1].legend(loc="upper left")
+        axes[-1].set_xlabel("step")
         figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-def _draw_pass_at_k(axes: Any, points: dict[int, BeforeAfter]) -> None:
-    for name, color in (("before", SLATE), ("after", BLUE)):
-        curve = {k: getattr(point, name) for k, point in points.items()}
-        values = [interval.value for interval in curve.values()]
-        axes.plot(list(curve), values, color=color, marker="o", label=f"{name} training")
-        axes.fill_between(list(curve), *interval_ends(curve), color=color, alpha=0.15)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(points), [str(k) for k in points])
-    axes.set(ylim=(0, 1), xlabel="k", ylabel="pass@k, temperature 1")
-    axes.legend(loc="lower right")
 
 
 def _draw_accuracies(axes: Any, result: Learning) -> None:

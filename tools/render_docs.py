@@ -52,28 +52,16 @@ PAGES = tuple(
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>[\w-]+)(?P<words>(?: [\w:.-]+)*) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL
 )
-_OPEN = re.compile(r"<!-- generated: ([\w-]+)(?: [\w:.-]+)* -->")
 
 
 def rendered(page: Path, blocks: Mapping[str, Callable[..., str]]) -> str:
-    """Return the page with new generated blocks. Raises RecipeError for a block that is unknown or not closed."""
-    text = page.read_text(encoding="utf-8")
-    closed = {match["name"] for match in _BLOCK.finditer(text)}
-    for name in _OPEN.findall(text):
-        if name not in blocks:
-            raise RecipeError(
-                f"unknown generated block {name!r}", where=str(page), fix=f"use one of {', '.join(blocks)}"
-            )
-        if name not in closed:
-            raise RecipeError(
-                f"the generated block {name!r} has no end", where=str(page), fix=f"add <!-- end of {name} -->"
-            )
+    """Return the page with new generated blocks."""
 
     def filled(match: re.Match[str]) -> str:
         name, words = match["name"], match["words"]
         return f"<!-- generated: {name}{words} -->\n\n{blocks[name](*words.split())}\n\n<!-- end of {name} -->"
 
-    return _BLOCK.sub(filled, text)
+    return _BLOCK.sub(filled, page.read_text(encoding="utf-8"))
 
 
 def stale(page: Path, blocks: Mapping[str, Callable[..., str]]) -> bool:

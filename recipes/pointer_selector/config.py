@@ -13,7 +13,6 @@ from recipes.config.layers import dump, flatten, known_name, merge, read, settin
 from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key
 from recipes.config.variables import Variable, argument_settings, variable_settings
-from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
 
@@ -26,7 +25,6 @@ class FilterConfig(Section):
     drop_incorrect_below: float | None = key(
         None, "leave out incorrect candidates whose score is below this; null: none"
     )
-    require_positive: bool = key(False, "leave out queries without a correct candidate")
 
 
 class DataConfig(Section):
@@ -39,10 +37,7 @@ class DataConfig(Section):
     candidate_embeddings: str | None = key(
         None, "safetensors or npz with candidate_embeddings; null: the file of the queries", path="input"
     )
-    shot_num: int = key(4, "picks of the sequences that are trained on", ge=1, le=32)
-    shot_mode: Literal["up_to", "exact"] = key(
-        "up_to", "train on sequences of 1 to shot_num picks, or of shot_num only"
-    )
+    shot_num: int = key(4, "most picks of the sequences that are trained on", ge=1, le=32)
     batch_size: int = key(16, "queries in a batch, each with all its candidates", ge=1)
     train_queries: int = key(0, "train on so many of the training queries, 100 of them among 200; 0: on all", ge=0)
     filters: FilterConfig = FilterConfig()
@@ -56,9 +51,6 @@ class PolicyConfig(Section):
     heads: int = key(4, "attention heads", ge=1)
     temperature: float = key(0.1, "temperature of the cosine scores", gt=0)
     dropout: float = key(0.1, "dropout in towers and attention", ge=0, lt=1)
-    start: Literal["similarity", "random"] = key(
-        "similarity", "untrained policy: nearest neighbour, or two random towers"
-    )
 
 
 class RewardConfig(Section):
@@ -105,8 +97,7 @@ class GrpoConfig(Section):
     lr: float = key(1e-3, "peak learning rate", gt=0)
     clip: float = key(0.2, "PPO's clip of the ratio", gt=0, lt=1)
     level: Literal["sequence", "step"] = key("step", "one ratio per candidate, or one per pick")
-    advantage: Literal["zscore", "rank", "mean"] = key("rank", "how rewards of a group become advantages")
-    freeze_backbone: bool = key(False, "train attention and gate only, not the two towers")
+    advantage: Literal["zscore", "rank"] = key("rank", "how rewards of a group become advantages")
     kl: KlConfig = KlConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
 
@@ -131,7 +122,7 @@ class TrainerConfig(Section):
         None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
     )
     device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one")
-    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time; 0: torch's choice", ge=0)
+    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time", ge=1)
 
 
 class PointerRecipe(Section):
@@ -188,14 +179,8 @@ def resolve(
     Raises:
         RecipeError: an unknown key or preset, or a wrong type; names the key and the layer.
     """
-    files = [RECIPE]
-    if preset is not None:
-        if preset not in presets():
-            fix = did_you_mean(preset, presets()) or f"use one of {', '.join(presets())}"
-            raise RecipeError(f"there is no preset {preset!r}", where="--preset", fix=fix)
-        files.append(FOLDER / f"{preset}.yaml")
     settings = []
-    for file in files:
+    for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
     name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
     settings += variable_settings(os.environ if environ is None else environ, VARIABLES)

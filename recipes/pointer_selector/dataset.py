@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +37,11 @@ class PointerData:
 
     def __len__(self) -> int:
         return len(self.query_ids)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Return the numbers of features of a query and of an example."""
+        return self.queries.shape[1], self.examples.shape[1]
 
     @cached_property
     def group_starts(self) -> np.ndarray:
@@ -105,8 +109,7 @@ class PointerData:
 class Batch:
     """B queries with L groups each, of N candidates each, K pool slots and S picks, all after padding.
 
-    All groups of a query are in one batch, so that its pool is encoded once. Groups stand in order of their number of
-    picks, which is what `first` rests on.
+    All groups of a query are in one batch, in order of their number of picks, so that its pool is encoded once.
     """
 
     query: Tensor  # [B, Dq]
@@ -116,13 +119,10 @@ class Batch:
     steps: Tensor  # [B, L * N, S], true where there is a pick
     candidates: Tensor  # [B, L, N], true where there is a candidate
     rows: Tensor  # [B, L, N], the candidate's number in the data, 0 at padding
-    first: tuple[int, ...]  # for each of the S picks, the first of the L * N columns in which any query has such a pick
 
     def to(self, device: torch.device) -> Batch:
         """Return the same batch on a device."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        tensors: dict[str, Any] = {name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)}
-        return dataclasses.replace(self, **tensors)
+        return Batch(**{field.name: getattr(self, field.name).to(device) for field in dataclasses.fields(self)})
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,17 +148,15 @@ def collate(data: PointerData, queries: np.ndarray) -> Batch:
     picks = int(data.lengths[rows[candidates]].max())
     pointers = data.pointers[rows][..., :picks]
     steps = (pointers >= 0) & candidates[..., None]
-    flat = steps.reshape(len(queries), -1, picks)
     query, pool, pool_mask = data.inputs(queries)
     return Batch(
         query=query,
         pool=pool,
         pool_mask=pool_mask,
         pointers=torch.from_numpy(np.where(steps, pointers, 0).astype(np.int64)).flatten(1, 2),
-        steps=torch.from_numpy(flat),
+        steps=torch.from_numpy(steps).flatten(1, 2),
         candidates=torch.from_numpy(candidates),
         rows=torch.from_numpy(rows),
-        first=tuple(int(column) for column in flat.any(0).argmax(0)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from recipes.pointer_selector.preparation import Prepared
 from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
 
+VALIDATION, TRAINING = (f"{part}-core/pointer_selector/accuracy/mean" for part in ("val", "train"))
+"""Metrics: mean accuracy over shots, on validation and on training queries."""
 BATCH_SIZE = 256
 """Queries decoded at once."""
 RANDOM_DRAWS = 8
@@ -80,7 +82,8 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
     policy.eval()
     for start in range(0, len(data), batch_size):
         batch = collate(data, np.arange(start, min(len(data), start + batch_size)))
-        values = policy.of_batch(batch.to(policy.device))[0].cpu()
+        on_device = batch.to(policy.device)
+        values = policy.step_log_probs(on_device.inputs, on_device.pointers, on_device.steps)[0].cpu()
         table[batch.rows[batch.candidates], : values.shape[-1]] = values[batch.candidates.flatten(1)]
     return table
 
@@ -123,51 +126,40 @@ def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
 
 
 class Validator:
-    """Measures the validation queries, and some training queries in the same way, so that over-fitting shows.
+    """Measures the validation queries, and some training queries in the same way, so that over-fitting shows."""
 
-    `reference` is the warm-up policy, once there is one; the KL to it is then estimated from samples.
-    """
+    def __init__(self, recipe: PointerRecipe, prepared: Prepared) -> None:
+        train, validation = prepared.parts["train"], prepared.parts["validation"]
+        some = np.sort(np.random.default_rng(0).permutation(len(train))[: recipe.validation.train_queries])
+        self.shots, self.shot_num, self.model = recipe.validation.shots, recipe.data.shot_num, prepared.model
+        self.parts = {"val": (validation, np.arange(len(validation))), "train": (train, some)}
 
-    def __init__(
-        self, recipe: PointerRecipe, train: PointerData, validation: PointerData, model: FrozenModel | None
-    ) -> None:
-        self.config, self.shot_num, self.model = recipe.validation, recipe.data.shot_num, model
-        self.train, self.validation = train, validation
-        self.sample = np.sort(np.random.default_rng(0).permutation(len(train))[: self.config.train_queries])
-        self.reference: PointerPolicy | None = None
-
-    def __call__(self, policy: PointerPolicy) -> tuple[dict[str, float], float, float]:
-        """Return metrics, and the mean accuracy over shots on validation and on training queries (NaN: none).
+    def __call__(self, policy: PointerPolicy, reference: PointerPolicy | None) -> dict[str, float]:
+        """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
         Raises:
             RecipeError: nothing is logged at the shots of validation, or without vqa_correct.
         """
-        metrics, value = self._part("val", policy, self.validation, np.arange(len(self.validation)))
-        train_metrics, train_value = self._part("train", policy, self.train, self.sample)
-        if np.isnan(value):
+        metrics: dict[str, float] = {}
+        for name, (data, queries) in self.parts.items():
+            results = measure(policy, data, self.model, self.shots, queries=queries) if len(queries) else {}
+            for result in results.values():
+                if (unknown := np.isnan(result.correct)).any():
+                    query = data.query_ids[result.queries[int(unknown.argmax())]]
+                    what = f"query {query!r} has a candidate without vqa_correct, which validation counts"
+                    raise RecipeError(what, where="data.candidates", fix="log that number")
+            accuracy = {f"{name}-core/pointer_selector/acc/shots@{s}": each.accuracy for s, each in results.items()}
+            if results:
+                mean = float(np.mean(list(accuracy.values())))
+                metrics |= {**accuracy, f"{name}-core/pointer_selector/accuracy/mean": mean}
+        if VALIDATION not in metrics:
             fix = "log candidates with those numbers of picks, or set validation.shots"
-            raise RecipeError(f"no candidate has {self.config.shots} picks", where="validation.shots", fix=fix)
-        if self.reference is not None:
-            some = np.arange(min(KL_QUERIES, len(self.validation)))
-            metrics["val-aux/pointer_selector/kl_on_policy"] = sampled_kl(
-                policy, self.reference, self.validation, some, self.shot_num
-            )
-        return metrics | train_metrics, value, train_value
-
-    def _part(
-        self, name: str, policy: PointerPolicy, data: PointerData, queries: np.ndarray
-    ) -> tuple[dict[str, float], float]:
-        results = measure(policy, data, self.model, self.config.shots, queries=queries) if len(queries) else {}
-        for result in results.values():
-            if (unknown := np.isnan(result.correct)).any():
-                query = data.query_ids[result.queries[int(unknown.argmax())]]
-                what = f"query {query!r} has a candidate without vqa_correct, which validation counts"
-                raise RecipeError(what, where="data.candidates", fix="log that number")
-        if not results:
-            return {}, float("nan")
-        metrics = {f"{name}-core/pointer_selector/acc/shots@{s}": result.accuracy for s, result in results.items()}
-        value = float(np.mean(list(metrics.values())))
-        return {**metrics, f"{name}-core/pointer_selector/accuracy/mean": value}, value
+            raise RecipeError(f"no candidate has {self.shots} picks", where="validation.shots", fix=fix)
+        if reference is not None:
+            data, queries = self.parts["val"]
+            kl = sampled_kl(policy, reference, data, queries[:KL_QUERIES], self.shot_num)
+            metrics["val-aux/pointer_selector/kl_on_policy"] = kl
+        return metrics
 
 
 def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
@@ -178,9 +170,8 @@ def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequen
     """
     results: Results = {}
     for count in shots:
-        for name, result in (
-            _logged_baselines(data, count) if model is None else _baselines(data, model, count)
-        ).items():
+        found = _logged_baselines(data, count) if model is None else _baselines(data, model, count)
+        for name, result in found.items():
             results.setdefault(name, {})[count] = result
     return results
 
@@ -207,89 +198,56 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     return results
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A paired test at one number of shots.
-
-    `difference` is the mean of a - b, `low` to `high` its 95% interval; `a_only` and `b_only` count the queries that
-    only one of the two gets right; `p_holm` is the p-value after Holm.
-    """
-
-    a: str
-    b: str
-    shots: int
-    difference: float
-    low: float | None
-    high: float | None
-    a_only: int
-    b_only: int
-    p_holm: float
-
-
-def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequence[int]) -> list[Comparison]:
-    """Return paired tests of each pair at each number of shots that both have, with Holm's correction over all.
+def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequence[int]) -> list[dict[str, Any]]:
+    """Return paired tests of each pair (a, b) at each number of shots that both have.
 
     `clusters` [Q] says which queries are of one image: they are not independent.
+
+    Returns:
+        For each test the mean `difference` of a - b with its 95% interval `low` to `high`, the numbers of queries that
+        only one of the two gets right, `a_only` and `b_only`, and the p-value after Holm over all tests, `p_holm`.
     """
-    rows: list[Comparison] = []
+    rows: list[dict[str, Any]] = []
     for a, b in pairs:
         for shots in sorted(set(results[a]) & set(results[b])):
             ours, theirs = results[a][shots], results[b][shots]
             if np.array_equal(ours.queries, theirs.queries):
                 of = [clusters[query] for query in ours.queries]
                 test = paired_difference(theirs.correct, ours.correct, bounds=(0.0, 1.0), clusters=of)
-                gain = test.difference
-                rows.append(Comparison(a, b, shots, gain.value, gain.low, gain.high, test.won, test.lost, test.p_value))
-    return [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p_holm for row in rows]), strict=True)]
+                row = {"a": a, "b": b, "shots": shots, "difference": test.difference.value}
+                row |= {"low": test.difference.low, "high": test.difference.high}
+                rows.append(row | {"a_only": test.won, "b_only": test.lost, "p_holm": test.p_value})
+    corrected = holm([row["p_holm"] for row in rows])
+    return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Results by method and shots, rows of `compare`, and the number of shots that the selector was trained for."""
+def evaluate(prepared: Prepared, folder: Path, shots: Sequence[int], part: str = "test") -> dict[str, Any]:
+    """Measure an experiment's selector, its warm-up, and the baselines on the same queries.
 
-    part: str
-    queries: int
-    trained_for: int
-    results: Results
-    comparisons: list[Comparison]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: accuracy by method and number of shots, and the tests."""
-        accuracy = {name: {str(s): r.accuracy for s, r in by.items()} for name, by in self.results.items()}
-        tests = [asdict(comparison) for comparison in self.comparisons]
-        facts = {"part": self.part, "queries": self.queries, "trained_for": self.trained_for}
-        return {**facts, "accuracy": accuracy, "tests": tests}
-
-
-def evaluate(
-    prepared: Prepared, folder: Path, shots: Sequence[int], against: Sequence[Path] = (), part: str = "test"
-) -> Evaluation:
-    """Measure a selector, its warm-up where the folder has one, others, and the baselines, on the same queries.
+    Returns:
+        `accuracy` by method and number of shots, as text; `tests`, see `compare`; `part`, its number of `queries`, and
+        the number of shots that the selector was `trained_for`.
 
     Raises:
-        RecipeError: no checkpoint, an unknown part, or embeddings of another size than the selector was trained on.
+        RecipeError: no checkpoint, or embeddings of another size than the selector was trained on.
     """
-    if part not in ("test", "validation"):
-        raise RecipeError(f"there is no part {part!r}", where="--part", fix="use one of test, validation")
-    ours, warm_up = "selector", "warm-up"
-    policy, config = selector.load(folder)
-    policies = {ours: policy}
-    if (folder / selector.WARM_UP).is_dir():
-        policies[warm_up] = selector.load(folder / selector.WARM_UP)[0]
-    policies |= {str(other): selector.load(other)[0] for other in against}
     data = prepared.parts[part]
-    here = data.queries.shape[1], data.examples.shape[1]
     results = baseline_results(data, prepared.model, shots)
     rivals = [name for name in ("nearest", "beam_score") if name in results]
-    for name, trained in policies.items():
-        if (widths := (trained.query_width, trained.pool_width)) != here:
-            raise RecipeError(
-                f"{name} was trained on embeddings of {widths} features, and this data has {here}",
-                where="checkpoint",
-                fix="evaluate on embeddings of the same encoder",
-            )
-        results[name] = measure(trained, data, prepared.model, shots)
-    pairs = [(ours, rival) for rival in (*rivals, *policies) if rival != ours]
-    pairs += [(warm_up, rival) for rival in rivals if warm_up in policies]
-    clusters = data.query_rows.tolist()  # queries that share an image share its embedding
-    return Evaluation(part, len(data), config["shot_num"], results, compare(results, pairs, clusters))
+    policy, config = selector.load(folder / selector.BEST)
+    here, trained = data.widths, (policy.query_width, policy.pool_width)
+    if trained != here:
+        what = f"the selector was trained on embeddings of {trained} features, and this data has {here}"
+        raise RecipeError(what, where=str(folder), fix="evaluate on embeddings of the same encoder")
+    warm_up = selector.load(folder / selector.WARM_UP)[0]
+    for name, measured in {"selector": policy, "warm-up": warm_up}.items():
+        results[name] = measure(measured, data, prepared.model, shots)
+    pairs = [("selector", rival) for rival in (*rivals, "warm-up")] + [("warm-up", rival) for rival in rivals]
+    return {
+        "part": part,
+        "queries": len(data),
+        "trained_for": config["shot_num"],
+        "accuracy": {name: {str(s): r.accuracy for s, r in by_shots.items()} for name, by_shots in results.items()},
+        # Queries that share an image share its embedding.
+        "tests": compare(results, pairs, data.query_rows.tolist()),
+    }

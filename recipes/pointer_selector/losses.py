@@ -92,25 +92,24 @@ def group_advantages(rewards: Tensor, mask: Tensor, kind: str) -> tuple[Tensor, 
     Args:
         rewards: [B, N].
         mask: [B, N], true where there is a candidate.
-        kind: "zscore" divides by the group's deviation, "mean" subtracts the mean only (Dr. GRPO), "rank" spreads the
-            ranks evenly over [-1, 1], ties sharing their mean rank.
+        kind: "zscore" divides by the group's deviation, "rank" spreads the ranks evenly over [-1, 1], ties sharing
+            their mean rank.
 
     Returns:
         The advantages [B, N], 0 at padding, and for each group [B] whether it has zero variance.
     """
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     rewards = rewards.masked_fill(~mask, 0.0)
-    mean = rewards.sum(-1, keepdim=True) / count
     low = rewards.masked_fill(~mask, float("inf")).amin(-1)
     high = rewards.masked_fill(~mask, float("-inf")).amax(-1)
     zero_variance = ~(high - low > SAME)
     if kind == "rank":
         values = _ranks(rewards, mask, count)
     else:
+        mean = rewards.sum(-1, keepdim=True) / count
         values = (rewards - mean).masked_fill(~mask, 0.0)
-        if kind == "zscore":
-            deviation = (values.square().sum(-1, keepdim=True) / count).sqrt()
-            values = values / deviation.clamp(min=ADVANTAGE_FLOOR)
+        deviation = (values.square().sum(-1, keepdim=True) / count).sqrt()
+        values = values / deviation.clamp(min=ADVANTAGE_FLOOR)
     values = values.clamp(-ADVANTAGE_CLIP, ADVANTAGE_CLIP).masked_fill(~mask | zero_variance[:, None], 0.0)
     return values, zero_variance
 

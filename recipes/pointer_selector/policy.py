@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,6 @@ from torch.nn import functional
 
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PolicyConfig
-
-if TYPE_CHECKING:
-    from recipes.pointer_selector.dataset import Batch
 
 MASKED = -1e9
 """Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""
@@ -103,34 +99,22 @@ class PointerPolicy(nn.Module):
     def _initialise(self, branch_ends: Sequence[nn.Linear]) -> None:
         """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
 
-        With `start: similarity` both towers share one orthogonal projection, so that cosine scores equal those of the
-        embeddings themselves; with `start: random` each tower has its own.
+        Both towers start with one orthogonal projection, so that cosine scores equal those of the embeddings. Where
+        queries and pool have embeddings of different widths, each tower has its own.
         """
-        similarity = self.config.start == "similarity"
-        if similarity and self.query_width != self.pool_width:
-            raise RecipeError(
-                f"queries have {self.query_width} features and pool examples {self.pool_width}, "
-                "so their similarity is not defined",
-                where="policy.start=similarity",
-                fix="set policy.start=random, or give embeddings of one size",
-            )
         for branch in branch_ends:
             nn.init.zeros_(branch.weight)
             nn.init.zeros_(branch.bias)
         nn.init.constant_(self.gate_state.bias[: self.config.hidden], -3.0)
         nn.init.orthogonal_(self.query_tower.project.weight)
         nn.init.orthogonal_(self.pool_tower.project.weight)
-        if similarity:
+        if self.query_width == self.pool_width:
             self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
 
     @property
     def device(self) -> torch.device:
         """Return where the weights are."""
         return self.gate_state.weight.device
-
-    def backbone(self) -> list[nn.Parameter]:
-        """Return the parameters of the two towers, which `grpo.freeze_backbone` holds still."""
-        return [*self.query_tower.parameters(), *self.pool_tower.parameters()]
 
     def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:
         """Pass over the pool once: query [B, Dq], pool [B, K, Dp], mask [B, K] -> what decoding needs."""
@@ -154,19 +138,17 @@ class PointerPolicy(nn.Module):
         return after
 
     def step_log_probs(
-        self,
-        inputs: tuple[Tensor, Tensor, Tensor],
-        pointers: Tensor,
-        steps: Tensor,
-        first: Sequence[int] | None = None,
+        self, inputs: tuple[Tensor, Tensor, Tensor], pointers: Tensor, steps: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
+
+        Candidates in order of their number of picks take the least work: those in front that have no such pick in any
+        query are left out of a step.
 
         Args:
             inputs: the arguments of `encode`.
             pointers: [B, N, S], slots; 0 where `steps` is false.
             steps: [B, N, S], true where the candidate has a pick.
-            first: for each pick, how many candidates in front have none; they are left out of the work.
 
         Returns:
             Log-probabilities [B, N, S], 0 where `steps` is false, and the entropy in nats of each step's distribution,
@@ -175,7 +157,7 @@ class PointerPolicy(nn.Module):
         encoded = self.encode(*inputs)
         picks = pointers.shape[-1]
         state, free = encoded.state[:, None], encoded.mask[:, None]  # before the first pick one row serves all N
-        first = first or [0] * picks
+        first = steps.any(0).int().argmax(0).tolist()
         chosen, entropies = [], []
         for step in range(picks):
             begin, pick = first[step], pointers[:, first[step] :, step]
@@ -192,10 +174,6 @@ class PointerPolicy(nn.Module):
                 free = free.expand(-1, pick.shape[1], -1).scatter(-1, pick[..., None], False)
                 state = self.update(encoded, state, pick)
         return torch.stack(chosen, -1) * steps, torch.stack(entropies, -1) * steps
-
-    def of_batch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return `step_log_probs` of a batch: [B, L * N, S] each."""
-        return self.step_log_probs(batch.inputs, batch.pointers, batch.steps, batch.first)
 
 
 def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> Tensor:
@@ -260,23 +238,6 @@ def _decode(
 
 
 def choose_device(asked: str) -> torch.device:
-    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
-
-    Raises:
-        RecipeError: a GPU was asked for and torch sees none.
-    """
-    available = torch.cuda.is_available()
-    if asked not in ("auto", "cpu") and not available:
-        what = "a GPU was asked for, and torch sees none"
-        raise RecipeError(what, where="trainer.device", fix="use auto or cpu")
-    return torch.device("cuda" if available and asked != "cpu" else "cpu")
-
-
-def use_threads(count: int) -> None:
-    """Give torch so many threads; 0 leaves its own choice, one a core.
-
-    Tensors here are small, so threads meet at a barrier many times a millisecond. Where another process has one of the
-    cores, all of them wait for the one that is not running.
-    """
-    if count:
-        torch.set_num_threads(count)
+    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for."""
+    use_gpu = asked == "gpu" or (asked == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if use_gpu else "cpu")

@@ -115,8 +115,17 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
         RecipeError: a file that is missing or broken; a query, pool or pointer that stands there twice or names an
             example that is not there; names the query.
     """
-    queries, examples = load_table(query_embeddings, "query"), load_table(candidate_embeddings, "candidate")
-    everything = np.arange(len(examples.rows))
+    queries, query_rows = load_table(query_embeddings, "query")
+    examples, example_rows = load_table(candidate_embeddings, "candidate")
+    everything = np.arange(len(examples))
+
+    def row(index: dict[str, int], item: str, query: str) -> int:
+        if item not in index:
+            what = f"query {query!r} needs the embedding of {item!r}; the table of {len(index)} rows has none"
+            where = query_embeddings if index is query_rows else candidate_embeddings
+            raise RecipeError(what, where=str(where), fix="embed the missing item, or leave the query out")
+        return index[item]
+
     skipped: Counter[str] = Counter()
     ids: list[str] = []
     rows, splits, pools = [], [], []
@@ -129,12 +138,12 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
             skipped["queries whose evaluations all failed"] += 1
             continue
         pool = record.pool
-        slots = examples.index if pool is None else {item: slot for slot, item in enumerate(pool)}
+        slots = example_rows if pool is None else {item: slot for slot, item in enumerate(pool)}
         for items in (pool or [], *(candidate.pointer for candidate in usable)):
             if len(set(items)) != len(items):
                 what = f"query {query!r} holds an example twice: {str(items)[:80]}"
                 raise RecipeError(what, where=str(candidates), fix="a pool and a pointer hold an example once")
-        pools.append(everything if pool is None else np.array([examples.row(item, query) for item in pool]))
+        pools.append(everything if pool is None else np.array([row(example_rows, item, query) for item in pool]))
         for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
             if outside := [item for item in candidate.pointer if item not in slots]:
                 what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
@@ -143,7 +152,7 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
             pointers.append([slots[item] for item in candidate.pointer])
             scores.append([math.nan if (v := getattr(candidate, name)) is None else float(v) for name in SCORES])
             methods.append(candidate.gen_method)
-        rows.append(queries.row(query if record.embedding_id is None else record.embedding_id, query))
+        rows.append(row(query_rows, query if record.embedding_id is None else record.embedding_id, query))
         splits.append(-1 if record.split is None else SPLITS.index(record.split))
         ids.append(query)
     if not ids:
@@ -152,8 +161,8 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     for number, picks in enumerate(pointers):
         padded[number, : len(picks)] = picks
     return PointerData(
-        queries=queries.rows,
-        examples=examples.rows,
+        queries=queries,
+        examples=examples,
         query_ids=ids,
         query_rows=np.array(rows),
         pools=pools,
@@ -168,66 +177,46 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file in its order."""
+    """Yield the records of a file in its order. Raises RecipeError, with the line, for one that cannot be used."""
     if not path.is_file():
         raise RecipeError(f"there is no file {path}", where="data.candidates", fix="prepare the data, or mend the path")
     seen: set[str] = set()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            record = _record(line, f"{path}, line {number}")
+            where, value = f"{path}, line {number}", None
+            try:
+                value = json.loads(line)
+                record = Record.model_validate(value)
+            except ValidationError as error:
+                detail = error.errors(include_url=False)[0]
+                query = value.get("query_id") if isinstance(value, dict) else None
+                place = ".".join(map(str, detail["loc"])) or "the line"
+                what = f"{place} of query {query!r} is {str(detail['input'])[:80]!r}: {detail['msg']}"
+                fix = "mend it, or leave the candidate out; mark failed evaluations with eval_failed"
+                raise RecipeError(what, where=where, fix=fix) from error
+            except (ValueError, RecursionError) as error:
+                fix = "give one JSON object a line; copy or generate the file again"
+                raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
             if record.query_id in seen:
                 what = f"query {record.query_id!r} stands in the file twice"
-                raise RecipeError(what, where=f"{path}, line {number}", fix="keep one of the two")
+                raise RecipeError(what, where=where, fix="keep one of the two")
             seen.add(record.query_id)
             yield record
 
 
-def _record(line: bytes, where: str) -> Record:
-    value = None
-    try:
-        value = json.loads(line)
-        return Record.model_validate(value)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        query = value.get("query_id") if isinstance(value, dict) else None
-        place = ".".join(map(str, detail["loc"])) or "the line"
-        what = f"{place} of query {query!r} is {str(detail['input'])[:80]!r}: {detail['msg']}"
-        fix = "mend it, or leave the candidate out; mark failed evaluations with eval_failed"
-        raise RecipeError(what, where=where, fix=fix) from error
-    except (ValueError, RecursionError) as error:
-        fix = "give one JSON object a line; copy or generate the file again"
-        raise RecipeError(f"the line is no JSON: {error}", where=where, fix=fix) from error
-
-
-@dataclass(frozen=True)
-class Table:
-    """Embeddings [n, width] and the row of each id (the row's number where the file has no ids)."""
-
-    rows: torch.Tensor
-    index: dict[str, int]
-    source: str
-
-    def row(self, item: str, query_id: str) -> int:
-        """Return the row of an id. Raises RecipeError that names the query where there is none."""
-        if item not in self.index:
-            raise RecipeError(
-                f"query {query_id!r} needs the embedding of {item!r}; the table of {len(self.rows)} rows has none",
-                where=self.source,
-                fix="embed the missing item, or leave the query out",
-            )
-        return self.index[item]
-
-
-def load_table(path: Path, role: str) -> Table:
+def load_table(path: Path, role: str) -> tuple[torch.Tensor, dict[str, int]]:
     """Read the table of one role ("query" or "candidate").
 
     The file holds `query_embeddings` or `candidate_embeddings` [n, width] and, where rows are not numbered, `query_ids`
     or `candidate_ids` [n]. In safetensors, ids that are text stand in the metadata as a JSON list.
 
+    Returns:
+        The embeddings [n, width], and the row of each id (the row's number where the file has no ids).
+
     Raises:
         RecipeError: no such file, another format, a wrong shape, or values that are not finite.
     """
-    name, where = f"{role}_embeddings", str(path)
+    name = f"{role}_embeddings"
     if not path.is_file():
         raise RecipeError(f"there is no file {path}", where=f"data.{name}", fix="mend the path, or embed first")
     try:
@@ -246,8 +235,8 @@ def load_table(path: Path, role: str) -> Table:
     except (SafetensorError, zipfile.BadZipFile, ValueError, TypeError, EOFError, OSError) as error:
         what = f"the file cannot be used: {next(iter(str(error).splitlines()), type(error).__name__)}"
         fix = f"save {name} [rows, features] and {role}_ids as safetensors or npz"
-        raise RecipeError(what, where=where, fix=fix) from error
-    return Table(rows.float(), {item: number for number, item in enumerate(ids)}, where)
+        raise RecipeError(what, where=str(path), fix=fix) from error
+    return rows.float(), {item: number for number, item in enumerate(ids)}
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -289,9 +278,8 @@ def _hashed(query_id: str) -> int:
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
     """Return sequences of the numbers of picks that are trained on."""
-    wanted = data.lengths <= config.shot_num if config.shot_mode == "up_to" else data.lengths == config.shot_num
-    longest = int(data.lengths.max())
-    if not wanted.any() or (config.shot_mode == "up_to" and longest < config.shot_num):
+    wanted, longest = data.lengths <= config.shot_num, int(data.lengths.max())
+    if not wanted.any() or longest < config.shot_num:
         raise RecipeError(
             f"no logged sequence has {config.shot_num} picks; the longest has {longest}",
             where="data.shot_num",
@@ -323,10 +311,6 @@ def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict
     repeated = _repeats(data)
     dropped["repeated sequences"] = int(repeated.sum())
     data = data.keep_candidates(~repeated)
-    if config.require_positive:
-        right = np.isin(np.arange(len(data)), data.candidate_query[data.scores["vqa_correct"] > 0])
-        dropped["queries without a correct candidate"] = int((~right).sum())
-        data = data.keep_queries(right)
     result = data.with_candidates()
     if lost := len(data) - len(result):
         dropped["queries left without candidates"] = lost

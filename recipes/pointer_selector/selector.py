@@ -6,9 +6,9 @@ A checkpoint is a folder with config.json and model.safetensors. An experiment's
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +19,20 @@ from recipes.files import whole_folder
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, choose_device, greedy
 
-Array: TypeAlias = np.ndarray | Tensor | Sequence[Any]
 WARM_UP, BEST = "warm_up", "best"
+
+
+def description(policy: PointerPolicy, shot_num: int) -> dict[str, Any]:
+    """Return what a checkpoint says of its policy; training goes on only from one that says the same."""
+    widths = {"query_width": policy.query_width, "pool_width": policy.pool_width}
+    return {"policy": policy.config.model_dump(), **widths, "shot_num": shot_num}
 
 
 def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, Any]) -> None:
     """Write a checkpoint; the folder is whole or absent, and a former one is replaced. `mark` says what it is of."""
     from safetensors.torch import save_file
 
-    config = {
-        "policy": policy.config.model_dump(),
-        "query_width": policy.query_width,
-        "pool_width": policy.pool_width,
-        "shot_num": shot_num,
-        **mark,
-    }
+    config = {**description(policy, shot_num), **mark}
     weights = {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
     with whole_folder(folder) as draft:
         (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -44,25 +43,17 @@ def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
     """Return the policy of a checkpoint, or of an experiment's best one, in evaluation mode, and its config.json.
 
     Raises:
-        RecipeError: no checkpoint, a broken one, or one of another layout.
+        RecipeError: there is no checkpoint.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     checkpoint = Path(folder) / BEST if (Path(folder) / BEST).is_dir() else Path(folder)
     if not (checkpoint / "model.safetensors").is_file():
         fix = "give a folder that training wrote"
         raise RecipeError("there is no trained selector here", where=str(folder), fix=fix)
-    try:
-        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-        policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
-        policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RecipeError(
-            f"the selector cannot be read: {str(error).splitlines()[0]}",
-            where=str(checkpoint),
-            fix="it was cut off or written by another version; train again",
-        ) from error
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
+    policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
     return policy.eval(), config
 
 
@@ -86,58 +77,33 @@ class PointerSelector:
             device: auto (a GPU if there is one), cpu or gpu.
 
         Raises:
-            RecipeError: there is none, or it is broken; or no GPU where one was asked for.
+            RecipeError: there is no checkpoint.
         """
         policy, config = load(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])
 
-    def select(self, query: Array, pool: Array | Sequence[Array], shots: int) -> list[int] | list[list[int]]:
-        """Return indices into the pool, in the order in which the examples should be shown.
+    @torch.inference_mode()
+    def select(self, query: np.ndarray | Tensor, pool: np.ndarray | Tensor, shots: int) -> list[int]:
+        """Return rows of the pool, in the order in which the examples should be shown: each time the most likely one.
 
         Args:
-            query: [D], or [B, D] for several queries.
-            pool: [K, D] for all of them, or one [K_i, D] for each.
-            shots: how many examples to pick, each time the most likely one.
-
-        Returns:
-            A list of indices for one query [D], a list of such lists for [B, D].
+            query: [D].
+            pool: [K, D].
+            shots: how many examples to pick.
 
         Raises:
             RecipeError: embeddings of another size or not finite, a pool with fewer examples than `shots`, or more
-                shots than the selector was trained for; names the query by its number.
+                shots than the selector was trained for.
         """
-        if not 1 <= shots <= self.shot_num:
-            what = f"the selector was trained for {self.shot_num} shots, and {shots} were asked for"
-            raise RecipeError(what, where="select", fix=f"ask for 1 to {self.shot_num}")
-        queries = _tensor(query)
-        single = queries.ndim == 1
-        queries = queries[None] if single else queries
-        shared = isinstance(pool, np.ndarray | Tensor) and pool.ndim == 2
-        pools = [_tensor(pool)] * len(queries) if shared else [_tensor(one) for one in pool]
-        self._check(queries, pools, shots)
-        padded = torch.nn.utils.rnn.pad_sequence(pools, batch_first=True)
-        mask = torch.arange(padded.shape[1]) < torch.tensor([len(pool) for pool in pools])[:, None]
-        device = self.policy.device
-        with torch.inference_mode():
-            encoded = self.policy.encode(queries.to(device), padded.to(device), mask.to(device))
-            picks: list[list[int]] = greedy(self.policy, encoded, shots).tolist()
-        return picks[0] if single else picks
-
-    def _check(self, queries: Tensor, pools: Sequence[Tensor], shots: int) -> None:
-        if len(queries) != len(pools):
-            raise RecipeError(f"{len(queries)} queries and {len(pools)} pools", where="select", fix="give one for each")
-        trained = self.policy.query_width, self.policy.pool_width
-        for number, (query, pool) in enumerate(zip(queries, pools, strict=True)):
-            sizes = query.shape[-1], pool.shape[-1]
-            where = f"query {number}"
-            if sizes != trained:
-                what = f"query and pool have {sizes} features; the selector was trained on {trained}"
-                raise RecipeError(what, where=where, fix="embed with the same encoder as in training")
-            if not (torch.isfinite(query).all() and torch.isfinite(pool).all()):
-                raise RecipeError("an embedding of the query or its pool is not finite", where=where)
-            if len(pool) < shots:
-                raise RecipeError(f"the pool has {len(pool)} examples, fewer than {shots} shots", where=where)
-
-
-def _tensor(values: Array) -> Tensor:
-    return torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values)).float()
+        if not 1 <= shots <= min(self.shot_num, len(pool)):
+            what = f"{shots} of {len(pool)} examples were asked for; the selector was trained for {self.shot_num} shots"
+            raise RecipeError(what, where="shots", fix=f"ask for 1 to {min(self.shot_num, len(pool))}")
+        inputs = [torch.as_tensor(each).float().to(self.policy.device) for each in (query, pool)]
+        sizes, trained = tuple(each.shape[-1] for each in inputs), (self.policy.query_width, self.policy.pool_width)
+        if sizes != trained or not all(torch.isfinite(each).all() for each in inputs):
+            what = f"query and pool have {sizes} features; the selector was trained on {trained}, all of them finite"
+            raise RecipeError(what, where="query, pool", fix="embed with the same encoder as in training")
+        mask = torch.ones(1, len(pool), dtype=torch.bool, device=self.policy.device)
+        encoded = self.policy.encode(inputs[0][None], inputs[1][None], mask)
+        picks: list[int] = greedy(self.policy, encoded, shots)[0].tolist()
+        return picks

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
 
 from recipes.config.layers import flatten
 from recipes.errors import RecipeError
@@ -21,7 +24,7 @@ from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, collate, shuffled
-from recipes.pointer_selector.evaluation import Validator, logged_log_probs
+from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import Prepared
 
@@ -46,9 +49,7 @@ def identity(recipe: PointerRecipe, digest: str) -> dict[str, object]:
 
 def tau(step: int, total: int, start: float, end: float) -> float:
     """Return RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
-    if total <= 1:
-        return end
-    return start + (end - start) * min(1.0, max(0.0, step / (total - 1)))
+    return end if total == 1 else start + (end - start) * (step / (total - 1))
 
 
 def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> float:
@@ -56,7 +57,7 @@ def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> fl
     warmup = max(1, round(warmup_share * total))
     if step < warmup:
         return peak * (step + 1) / warmup
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    progress = (step - warmup) / (total - warmup)
     return peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
@@ -86,7 +87,7 @@ Loss = tuple[Tensor, dict[str, Tensor | float]]
 def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: float) -> Loss:
     """Return the warm-up's loss on a batch, and its metrics."""
     rewards, mask, steps = _groups(batch, tables)
-    log_probs, entropies = policy.of_batch(batch)
+    log_probs, entropies = policy.step_log_probs(batch.inputs, batch.pointers, batch.steps)
     loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, temperature)
     return loss, {
         "actor/rce_loss": loss.detach(),
@@ -101,7 +102,7 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
     rewards, mask, steps = _groups(batch, tables)
     mask = losses.keep_top_candidates(rewards, mask, keep)
     advantages, zero_variance = losses.group_advantages(rewards, mask, config.advantage)
-    log_probs, entropies = policy.of_batch(batch)
+    log_probs, entropies = policy.step_log_probs(batch.inputs, batch.pointers, batch.steps)
     loss, metrics = losses.grpo_loss(
         batch.picks_by_group(log_probs),
         _logged(tables["old"], batch, steps),
@@ -166,7 +167,7 @@ class Progress:
 
 
 class RunLog:
-    """`metrics.jsonl`, and TensorBoard's files where tensorboard is installed.
+    """`metrics.jsonl`, a line for each update and validation, and TensorBoard's files.
 
     Args:
         folder: of the run.
@@ -175,34 +176,24 @@ class RunLog:
 
     def __init__(self, folder: Path, after: int) -> None:
         path = folder / "metrics.jsonl"
-        kept = []
-        for line in path.read_bytes().splitlines(keepends=True) if after and path.is_file() else ():
-            if not line.endswith(b"\n") or json.loads(line)["step"] > after:
-                break
-            kept.append(line.decode())
-        write_whole(path, "".join(kept))
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if after and path.is_file() else []
+        whole = takewhile(lambda line: line.endswith("\n") and json.loads(line)["step"] <= after, lines)
+        write_whole(path, "".join(whole))
         self._file = path.open("a", encoding="utf-8")
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            self._board = None
-        else:
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
 
     def write(self, step: int, metrics: Metrics) -> None:
-        """Append the metrics of one step; numbers that are not finite are null in the file."""
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
-        self._file.write(json.dumps({"step": step, "data": finite}) + "\n")
+        """Append the metrics of one step."""
+        self._file.write(json.dumps({"step": step, "data": metrics}) + "\n")
         self._file.flush()
-        for name, value in metrics.items() if self._board else ():
-            if self._board and not isinstance(value, str):
+        for name, value in metrics.items():
+            if not isinstance(value, str):
                 self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Close both."""
         self._file.close()
-        if self._board:
-            self._board.close()
+        self._board.close()
 
 
 def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]) -> list[str]:
@@ -218,8 +209,6 @@ def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]
         found.append(f"KL {kl:.4f} is below {KL_LOW}: the policy hardly leaves its start; raise GRPO_LR")
     if kl is not None and kl > KL_HIGH and beta > 0 and best != now:
         found.append(f"KL {kl:.3f} is above {KL_HIGH}: see kl_on_policy; raise KL_BETA, or lower GRPO_LR")
-    if (equal := metrics.get("critic/equal_groups", 0.0)) > 0.5:
-        found.append(f"{equal:.0%} of the groups have equal rewards: use a graded reward")
     if best == 0 < now:
         found.append("no epoch of this phase was better on validation than its start")
     fell, rose = validation[best] - validation[now], curves[now][0] - curves[best][0]
@@ -228,17 +217,21 @@ def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]
     return found
 
 
-@dataclass(frozen=True)
-class EpochReport:
-    """Figures of an epoch, for a caller to print; epoch 0 is the state before the first one."""
+SHOWN = {"actor/rce_loss": "loss", "actor/pg_loss": "loss", "actor/kl_loss": "kl", "actor/pg_clipfrac": "clip"}
+SHOWN["actor/entropy"] = "entropy"
+"""Metrics in an epoch's line, and their names there."""
 
-    phase: str
-    epoch: int
-    epochs: int
-    step: int
-    metrics: dict[str, float]
-    findings: list[str]
-    is_best: bool
+
+def epoch_line(metrics: Mapping[str, float]) -> str:
+    """Return the figures of an epoch on one line: accuracies by shots, accuracy on training queries, losses."""
+    shots = {
+        name.rpartition("@")[2]: value
+        for name, value in metrics.items()
+        if name.startswith("val-core/") and "@" in name
+    }
+    parts = ["val", *(f"{count}-shot {value:.1%}" for count, value in sorted(shots.items()))]
+    parts += [f" train {metrics[TRAINING]:.1%}"] if TRAINING in metrics else []
+    return " ".join([*parts, *(f" {short} {metrics[name]:.3f}" for name, short in SHOWN.items() if name in metrics)])
 
 
 class Trainer:
@@ -250,6 +243,9 @@ class Trainer:
         folder: where checkpoints go.
         device: where the policy lives.
 
+    Attributes:
+        log: takes the metrics of a step; `show`: takes a line to print.
+
     Raises:
         RecipeError: the folder is another recipe's or other data's, or GRPO has nothing to compare; from `run`,
             gradients that are not finite.
@@ -257,8 +253,7 @@ class Trainer:
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
-        self.train = prepared.parts["train"]
-        self.validator = Validator(recipe, self.train, prepared.parts["validation"], prepared.model)
+        self.train, self.validator = prepared.parts["train"], Validator(recipe, prepared)
         values = losses.rewards(self.train, recipe.reward)
         if recipe.grpo.epochs and len(losses.equal_groups(values, self.train)) == len(self.train.group_query):
             raise RecipeError(
@@ -271,9 +266,10 @@ class Trainer:
         self.identity = identity(recipe, prepared.digest)
         self.progress = self._read_progress()
         self.log: Callable[[int, Metrics], None] = lambda step, metrics: None
-        self.on_epoch: Callable[[EpochReport], None] = lambda report: None
+        self.show: Callable[[str], None] = lambda line: None
         torch.manual_seed(recipe.trainer.seed)
-        self.policy = self._new_policy()
+        self.policy = PointerPolicy(recipe.policy, *self.train.widths).to(self.device)
+        self.reference: PointerPolicy | None = None
         if recipe.trainer.start_from and not self.progress.ends:
             self._load(Path(recipe.trainer.start_from))
 
@@ -285,7 +281,7 @@ class Trainer:
                 progress.ends[phase] = self._phase(phase)
                 if phase == "rce":
                     self._load(self.folder / selector.BEST)
-                    self._save(selector.WARM_UP, progress.best)
+                    self._save(selector.WARM_UP)
                 write_json(self.folder / PROGRESS, {**asdict(progress), "identity": self.identity})
         return progress
 
@@ -294,8 +290,9 @@ class Trainer:
         if phase == "grpo":
             self._begin_grpo()
         settings, patience = self._settings(phase), self.recipe.trainer.early_stop_patience
-        optimizer, beta, stale = self._new_optimizer(phase), self.recipe.grpo.kl.beta, 0
-        curves: list[tuple[float, float]] = [self._validate(phase, 0, {}, [])]
+        trained, decay = self.policy.parameters(), self.recipe.trainer.weight_decay
+        optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=decay, fused=True)
+        beta, stale, curves = self.recipe.grpo.kl.beta, 0, [self._validate(phase, 0, {}, [])]
         for epoch in range(settings.epochs):
             if patience and stale >= patience:
                 return f"stopped early after epoch {epoch} of {settings.epochs}"
@@ -310,9 +307,8 @@ class Trainer:
     def _begin_grpo(self) -> None:
         """Start from the best warm-up policy, which is also the reference of the KL term."""
         self._load(self.folder / selector.WARM_UP)
-        self._save(selector.BEST, self.progress.best)  # an interrupted phase may have left another one
-        self.validator.reference = self._new_policy().eval()
-        self.validator.reference.load_state_dict(self.policy.state_dict())
+        self._save(selector.BEST)  # an interrupted phase may have left another one
+        self.reference = deepcopy(self.policy).eval()
         self.tables["reference"] = logged_log_probs(self.policy, self.train)
 
     def _epoch(self, phase: str, epoch: int, optimizer: torch.optim.Optimizer, beta: float) -> dict[str, float]:
@@ -347,7 +343,7 @@ class Trainer:
         optimizer.param_groups[0]["lr"] = lr
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], trainer.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), trainer.max_grad_norm)
         optimizer.step()
         floats = to_floats({**metrics, "actor/grad_norm": norm, "actor/lr": lr}, self.device)
         if not math.isfinite(floats["actor/grad_norm"]):
@@ -363,42 +359,30 @@ class Trainer:
     ) -> tuple[float, float]:
         """Validate, keep the best, report; returns the accuracies on training and validation queries."""
         progress = self.progress
-        metrics, value, train_value = self.validator(self.policy)
-        if value > progress.best.value:
-            progress.best = Best(phase, epoch, progress.step, value)
-            self._save(selector.BEST, progress.best)
-        is_best = value > max((each for _, each in curves), default=-1.0)
-        report = {**means, **metrics}
-        found = findings(report, [*curves, (train_value, value)])
+        metrics = self.validator(self.policy, self.reference)
+        now = metrics.get(TRAINING, math.nan), metrics[VALIDATION]
+        if now[1] > progress.best.value:
+            progress.best = Best(phase, epoch, progress.step, now[1])
+            self._save(selector.BEST)
         self.log(progress.step, {**metrics, "training/epoch": float(epoch), "training/phase": phase})
-        epochs = self._settings(phase).epochs
-        self.on_epoch(EpochReport(phase, epoch, epochs, progress.step, report, found, is_best))
-        return train_value, value
+        mark = "  best" if now[1] > max((value for _, value in curves), default=-1.0) else ""
+        where = f"{phase} {epoch}/{self._settings(phase).epochs} step {progress.step}"
+        self.show(f"{where}  {epoch_line({**means, **metrics})}{mark}")
+        for finding in findings(means, [*curves, now]):
+            self.show(f"    {finding}")
+        return now
 
     def _settings(self, phase: str) -> RceConfig | GrpoConfig:
         return self.recipe.rce if phase == "rce" else self.recipe.grpo
 
-    def _new_policy(self) -> PointerPolicy:
-        widths = self.train.queries.shape[1], self.train.examples.shape[1]
-        return PointerPolicy(self.recipe.policy, *widths).to(self.device)
-
-    def _new_optimizer(self, phase: str) -> torch.optim.Optimizer:
-        frozen = set(self.policy.backbone()) if phase == "grpo" and self.recipe.grpo.freeze_backbone else set()
-        trained = [parameter for parameter in self.policy.parameters() if parameter not in frozen]
-        decay = self.recipe.trainer.weight_decay
-        return torch.optim.AdamW(trained, lr=self._settings(phase).lr, weight_decay=decay, fused=True)
-
-    def _save(self, name: str, mark: Best) -> None:
-        selector.save(self.folder / name, self.policy, self.recipe.data.shot_num, asdict(mark))
+    def _save(self, name: str) -> None:
+        selector.save(self.folder / name, self.policy, self.recipe.data.shot_num, asdict(self.progress.best))
 
     def _load(self, folder: Path) -> None:
         """Take over the weights of a checkpoint of the same architecture and number of shots."""
         loaded, config = selector.load(folder)
-        ours = {"policy": self.recipe.policy.model_dump(), "shot_num": self.recipe.data.shot_num}
-        ours |= {"query_width": self.policy.query_width, "pool_width": self.policy.pool_width}
-        if differing := [
-            f"{name}: {config[name]!r}, not {value!r}" for name, value in ours.items() if config[name] != value
-        ]:
+        ours = selector.description(self.policy, self.recipe.data.shot_num)
+        if differing := [f"{name}: {config[name]!r}, not {v!r}" for name, v in ours.items() if config[name] != v]:
             fix = "set SHOT_NUM and the keys of policy to those of the checkpoint"
             raise RecipeError(f"the checkpoint has {'; '.join(differing)}", where=str(folder), fix=fix)
         self.policy.load_state_dict(loaded.state_dict())

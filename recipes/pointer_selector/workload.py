@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recipes.errors import RecipeError
-from recipes.files import sha256, write_json, write_whole
+from recipes.files import whole_folder
 
 if TYPE_CHECKING:
     from recipes.pointer_selector.dataset import PointerData
@@ -31,7 +31,6 @@ RETRIEVER_TEMPERATURE = 0.1
 """Of the softmax over cosine similarity, from which the retriever draws examples without replacement. It makes the
 log-probability of a sequence that of Plackett and Luce, and the retriever the behaviour policy of the offline data."""
 FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -100,17 +99,18 @@ class FrozenModel:
 
 
 def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
-    """Return the candidates, the embeddings and the frozen model in `folder`; what is not there is made."""
+    """Return the candidates, the embeddings and the frozen model in `folder`, which is made if it is not there."""
     from safetensors.torch import load_file
 
-    if not all((folder / name).is_file() for name in (*FILES, MANIFEST)):
-        build(folder, SIZES)
+    if not folder.is_dir():
+        with whole_folder(folder) as draft:
+            build(draft, SIZES)
     candidates, embeddings, model = (folder / name for name in FILES)
     return candidates, embeddings, FrozenModel(**load_file(model))
 
 
 def build(folder: Path, sizes: Sizes) -> None:
-    """Make the workload's three files and, last, a manifest in `folder`. Some 15 s on one core."""
+    """Make the workload's three files in a folder. Some 15 s on one core."""
     from safetensors.torch import save_file
 
     images, labels, parts = _digits(sizes)
@@ -119,7 +119,6 @@ def build(folder: Path, sizes: Sizes) -> None:
     slots = slots.reshape(len(pools), sizes.pool)
     model = _frozen_model(images, labels, parts["frozen"], items)
     pixels = _unit(images - images[parts["frozen"]].mean(0))
-    folder.mkdir(parents=True, exist_ok=True)
     candidates, embeddings, frozen_model = (folder / name for name in FILES)
     tables = {
         "query_embeddings": pixels,
@@ -134,9 +133,7 @@ def build(folder: Path, sizes: Sizes) -> None:
     for image, split, name, pool, candidates_of in zip(queries, splits, names, items[slots], logged, strict=True):
         record = {"query_id": name, "embedding_id": str(image), "split": split, "pool": pool.tolist()}
         lines.append(json.dumps({**record, "pointer_candidates": candidates_of}))
-    write_whole(candidates, "\n".join(lines) + "\n")
-    hashes = {name: sha256(folder / name) for name in FILES}
-    write_json(folder / MANIFEST, {"source": "sklearn.datasets.load_digits", "sizes": asdict(sizes), "sha256": hashes})
+    candidates.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

@@ -1,25 +1,21 @@
-"""Commands of the pages and of the five reference documents: each launch as a plan, and page by page in its order."""
+"""Commands of the pages and of the five reference documents: each launch is a plan."""
 
 from __future__ import annotations
 
 import json
 import re
 from shutil import copyfile
-from zipfile import ZipFile
 
 import docs_markdown
 import pytest
 
 from recipes import launch
-from recipes.config import load, to_yaml
+from recipes.config import load
 from recipes.config.checks import require_supported
-from recipes.data.custom import ready
 from recipes.data.readers import Place, checked
-from recipes.engines.checkpoints import EVERYTHING, LAYOUTS
 from recipes.engines.easyr1 import source
-from recipes.errors import RecipeError
-from recipes.paths import ROOT, run_dir
-from recipes.preflight import Findings, resume
+from recipes.paths import ROOT
+from recipes.preflight import Findings
 from recipes.preflight.reward import Question, TrialRow, try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
@@ -65,46 +61,6 @@ def test_every_launch_on_every_page_is_a_plan(users_folder, capsys, monkeypatch)
             shown = capsys.readouterr().out
             assert "# responses per step" in shown, command
             assert "known when the data is made" not in shown or task != "custom", command
-
-
-@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
-@pytest.mark.parametrize(
-    "page", ["README.md", "examples/custom_task/README.md", "examples/gsm8k/README.md", "docs/ALGORITHMS.md"]
-)
-def test_every_command_resumes_its_own_run(page, hardware, users_folder):
-    """Each command twice, under a name of its own: the second time it resumes."""
-    typed = [c for c in LAUNCHED if c.page == page and "DRY_RUN" not in c.variables and "--dry_run" not in c.words]
-    assert typed
-    for number, command in enumerate(typed):
-        task, arguments = command.launch
-        remarks = []
-        for _ in range(2):
-            environ = {"HARDWARE": hardware, "EXPERIMENT_NAME": f"run-{number}", **command.variables}
-            recipe = ready(load(task, arguments=arguments, environ=environ), lambda line: None, make=False)
-            remarks = resume.check_resume(recipe)
-            leave_what_a_run_leaves(recipe)
-        assert remarks[0].startswith("resuming from step 1"), f"{command} does not resume"
-
-
-def test_one_record_alone_is_refused(tmp_path):
-    record = {"prompt": "请解答：15 + 27 = ?", "ground_truth": "42", "data_source": "math_reasoning"}
-    (tmp_path / "my.json").write_text(json.dumps([record]))
-    with pytest.raises(RecipeError, match="my.json"):
-        ready(load("custom", arguments=["--data", str(tmp_path / "my.json")], environ={}), lambda line: None)
-
-
-def leave_what_a_run_leaves(recipe):
-    resume.record(recipe, resume.start(recipe))
-    step, layout = resume.folder(recipe) / "global_step_1", LAYOUTS[recipe.engine]
-    for file in layout.files_of(step, recipe.n_gpus, EVERYTHING):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with ZipFile(file, "w") as archive:
-            for name in ("data.pkl", "data/0"):
-                archive.writestr(f"{file.stem}/{name}", "x")
-    (step.parent / layout.tracker).write_text(layout.write(1, ""))
-    settings = run_dir(recipe.trainer.experiment_name) / "config.yaml"
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(to_yaml(recipe))
 
 
 # Task, what the reference documents type (keys in full), and the values that the recipe must have afterwards.

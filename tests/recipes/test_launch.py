@@ -140,8 +140,8 @@ def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(
     images = ("worker.rollout.limit_images=1",)
     code, text = launched("blind", steps=2, keys=images)
     assert code == 1
-    assert "error: step 2: vLLM and the trainer do not see the same image (rollout_corr/kl is 1.3 nats a token" in text
-    assert "are not to be used: remove" in text
+    assert "error: step 2: " in text
+    assert "rollout_corr/kl is 1.3" in text
     assert "resumed from" not in text
     with pytest.raises(RecipeError) as error:
         launched("good", keys=images)

@@ -37,6 +37,6 @@ def test_countdown_has_a_reason_for_every_difference_from_every_example():
     for name in names():
         compare("countdown", examples([name])).require_reasons()
     for wrong in ("trl:toy", "easyr1:qwen3_4b_maths"):
-        with pytest.raises(RecipeError, match="unknown official example") as raised:
+        with pytest.raises(RecipeError) as raised:
             examples([wrong])
         assert "easyr1:qwen3_4b_math" in raised.value.fix

@@ -57,7 +57,7 @@ def test_waiting_inside_the_loop_is_an_error_and_no_hang():
     async def outer():
         return awaited(inner())
 
-    with pytest.raises(RuntimeError, match="`await` it there"):
+    with pytest.raises(RuntimeError):
         awaited(outer())
 
 

@@ -24,19 +24,6 @@ def keys(rows):
     return [(tuple(sorted(r["extra_info"]["numbers"])), r["extra_info"]["target"]) for r in rows]
 
 
-def test_countdowns_paper_preset(script, tmp_path):
-    call = script("data_prep_countdown")
-    sizes = ("--train_size", 300, "--test_size", 60)
-    done = call("--preset", "paper", *sizes, "--seed", 7, "--output_dir", tmp_path)
-    assert done.exit_code == 0, done.output
-    train, test = read(tmp_path, "train"), read(tmp_path, "test")
-    assert (len(train), len(test), len({*keys(train), *keys(test)})) == (300, 60, 360)
-    assert not {numbers for numbers, _ in keys(train)} & {numbers for numbers, _ in keys(test)}
-    for row in train:
-        info = row["extra_info"]
-        assert json.loads(row["answer"]) == {"target": info["target"], "numbers": info["numbers"]}
-
-
 def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
     """40 good problems and four that must go: twice the same, no solution, a target too large, two numbers."""
     good = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 31)] + [([a, 50, 3, 2], 55 + a) for a in range(4, 14)]
@@ -45,8 +32,7 @@ def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
     pq.write_table(pa.table({"target": [target for _, target in rows], "nums": [nums for nums, _ in rows]}), copy)
     inside = sum(bucket(numbers) == "test" for numbers, _ in good)
     call, given = script("data_prep_countdown"), ("--source", "hub", "--output_dir", tmp_path / "out", "--hub_path")
-    few = call(*given, copy)
-    assert (few.exit_code, "were asked for" in few.output) == (2, True)
+    assert call(*given, copy).exit_code == 2, "fewer problems than the preset has"
     result = call(*given, copy, "--train_size", len(good) - inside, "--test_size", inside)
     assert result.exit_code == 0, result.output
     train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
@@ -70,12 +56,10 @@ def test_gsm8ks_original_files(script, tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     result = script("data_prep_gsm8k")("--source", tmp_path, "--output_dir", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "train.parquet has 1 rows, GSM8K 7,473" in result.output
-    (first,) = read(tmp_path / "out", "train")
+    assert "GSM8K 7,473" in result.output
+    (first,), (test,) = (read(tmp_path / "out", split) for split in ("train", "test"))
     assert first["problem"].startswith(QUESTIONS[0][0] + "\n")
-    facts = {"question": QUESTIONS[0][0], "solution": "12 * 30 = 360 seats.\n#### 360", "num_steps": 1}
-    assert first["extra_info"] == {"id": first["id"], "split": "train", "index": 0, **facts}
-    (test,) = read(tmp_path / "out", "test")
+    assert first["extra_info"]["solution"] == "12 * 30 = 360 seats.\n#### 360"
     assert (test["answer"], "3°" in test["problem"]) == ("-5", True)
 
 
@@ -88,7 +72,6 @@ def test_screenshots_from_chromium(script, tmp_path):
     small = ("--preset", "tiny", "--train_size", 9, "--test_size", 9, "--rounds", 9, "--output_dir", tmp_path)
     done = call("--workers", 1, *small)
     assert done.exit_code == 0, done.output
-    assert "0 episodes were there, 2 played now: 18 screenshots" in done.output
     rows = read(tmp_path, "train")
     assert {row["answer"] for row in rows} == {"0", "1", "2"}
     assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
@@ -109,7 +92,6 @@ def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypat
     done = call(example, "--tokenizer", tiny, "--max_prompt_length", 40)
     assert done.exit_code == 0, done.output
     assert "train: classification" in done.output
-    assert "a limit of 40 drops" in done.output
     (folder,) = (tmp_path / "data" / "custom").iterdir()
     train, test = (read_manifest(folder / f"{name}.parquet") for name in ("train", "test"))
     assert train.rows + test.rows == len(example.read_text(encoding="utf-8").splitlines())

