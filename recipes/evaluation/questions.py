@@ -61,8 +61,6 @@ def load_questions(path: Path, limit: int | None = None) -> list[Question]:
     total = file.metadata.num_rows
     if total == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
-    if limit is not None and limit < 1:
-        raise RecipeError(f"--limit {limit} leaves nothing to ask", where="--limit", fix="use 1 or more")
     there = file.schema_arrow.names
     columns = [name for name in (*COLUMNS, *OPTIONAL) if name in there]
     records = _records(file, columns, set(range(min(limit or total, total))), ROWS_AT_ONCE)

@@ -39,7 +39,6 @@ class ModelResult:
     """A model with its passes, "greedy" and "sampled"; the other fields are those of its `Subject`."""
 
     name: str
-    asked: str
     hash: str
     generator: str
     source: str
@@ -54,8 +53,7 @@ class Result:
     Attributes:
         kind: "analyse", "evaluation" or "comparison".
         identity: everything that decides the figures, see `EvaluationPlan.identity`.
-        made_by: command, commit, time in UTC, and the versions of the packages that took part.
-        generated: pass -> questions that were not in the cache.
+        made_by: command, commit, and time in UTC.
         models: by label: "model", or "base" and "trained".
         headline: the one sentence at the top.
         probe, filtered: of the signal probe; `comparison`: of two models.
@@ -65,7 +63,6 @@ class Result:
     task: str
     identity: dict[str, Any]
     made_by: dict[str, Any]
-    generated: dict[str, int]
     models: dict[str, ModelResult]
     headline: Headline
     probe: Probe | None
@@ -190,6 +187,7 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         table=table(result),
         verdicts=_verdicts(result),
         facts=_facts(result),
+        reason_shares=_reasons(result),
         samples=samples,
         longest=LONGEST_TEXT,
         outcomes=sorted({sample.outcome for sample in samples}),
@@ -212,10 +210,17 @@ def _verdicts(result: Result) -> list[tuple[str, Cell, str, Any]]:
     return rows
 
 
+def _reasons(result: Result) -> dict[str, list[str]]:
+    """Reason -> its share of each model's sampled responses."""
+    passes = [model.passes["sampled"] for model in result.models.values()]
+    names = dict.fromkeys(name for one in passes for name in one.reasons)
+    return {name: [f"{one.reasons.get(name, 0) / one.responses:.1%}" for one in passes] for name in names}
+
+
 def _facts(result: Result) -> dict[str, str]:
     """Return the report's provenance: name -> text."""
     identity, made = result.identity, result.made_by
-    facts = {name.capitalize(): made[name] for name in ("command", "commit", "time")}
+    facts = {name.capitalize(): text for name, text in made.items()}
     for label, model in result.models.items():
         facts[label.capitalize()] = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
         if model.note:
@@ -226,8 +231,6 @@ def _facts(result: Result) -> dict[str, str]:
     for name in ("greedy", "sampled"):
         if identity[name]:
             facts[f"Sampling, {name}"] = _listed(identity[name])
-    facts["Versions"] = _listed(made["versions"])
-    facts["Generated"] = f"{counted(sum(result.generated.values()), 'group')}, the others from the cache"
     return facts
 
 

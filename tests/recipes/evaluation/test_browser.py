@@ -29,7 +29,7 @@ def test_a_page_fits_a_phone_is_filtered_and_runs_nothing_of_the_models(browser,
     page.on("request", lambda request: requests.append(request.url))
     page.goto(path.as_uri())
     assert page.locator(".sample:visible").count() == len(samples)
-    assert page.locator("figure svg").count() == 3
+    assert page.locator("figure svg").count() == 2
     page.locator("#open-all").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate("window.hacked") is None

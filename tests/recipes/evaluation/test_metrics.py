@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_figures, token_entropy_nats
+from recipes.evaluation.metrics import Collector, question_figures, token_entropy_nats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 
@@ -50,7 +50,6 @@ def test_a_group_is_summed_up():
             "pass@2": 0.5,
             "pass@4": 1.0,
             "group_entropy_bits": scipy.stats.entropy([0.25, 0.75], base=2),
-            "score_entropy_bits": binary_entropy_bits(0.3),
             "token_entropy_nats": 0.5,
             "mean_tokens": 5.0,
             "truncated": 0.25,
