@@ -6,15 +6,14 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from recipes import paths
-from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Group, Response, Sampler, Sampling
+from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.files import sha256, write_whole
 
 
@@ -43,8 +42,9 @@ class ResponseFile:
         if not line.endswith(b"\n"):
             os.truncate(path, offset - len(line))
 
-    def __contains__(self, row: int) -> bool:
-        return row in self._offsets
+    def missing(self, questions: Iterable[Question]) -> list[Question]:
+        """The questions that it has no group of."""
+        return [question for question in questions if question.row not in self._offsets]
 
     def append(self, group: Group) -> None:
         """Write one group; it is on disk, whole, when this returns."""
@@ -78,37 +78,6 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     key = {"model": model_hash, "data": data_hash, "sampling": asdict(sampling), "generator": generator}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     return ResponseFile(evaluations() / "cache" / f"{digest[:16]}.jsonl")
-
-
-def generate_missing(
-    file: ResponseFile,
-    questions: Sequence[Question],
-    sampling: Sampling,
-    sampler: Callable[[], Sampler],
-    stream: Callable[[Sequence[Question]], Iterable[Question]],
-    advance: Callable[[int], None],
-) -> None:
-    """Generate the groups that `file` lacks; `sampler` is called only if there are any.
-
-    Args:
-        stream: gives the questions that are missing as the sampler needs them, with their images.
-        advance: called with the number of newly ready questions, first with those found in the cache.
-
-    Raises:
-        RecipeError: generation failed; what was finished stays in the file, so that the same command resumes.
-    """
-    missing = [question for question in questions if question.row not in file]
-    advance(len(questions) - len(missing))
-    if not missing:
-        return
-    try:
-        for group in sampler().generate(stream(missing), sampling):
-            file.append(group)
-            advance(1)
-    except RecipeError as error:
-        ready = sum(question.row in file for question in questions)
-        hint = f"{ready} of {len(questions)} questions are answered: the same command goes on from there"
-        raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}" if ready else error.fix) from error
 
 
 def hash_file(path: Path) -> str:

@@ -48,16 +48,14 @@ class Options:
         Path | None,
         _option("run", help="artifacts/runs/NAME: its data and reward, and its last checkpoint against its base"),
     ] = None
-    data_path: Annotated[
+    data: Annotated[
         Path | None,
-        _option("data_path", "data", help="data file; default: the recipe's test set, for analyse its training set"),
+        _option("data", help="data file; default: the recipe's test set, for analyse its training set"),
     ] = None
-    reward_path: Annotated[
-        str, _option("reward_path", "reward_func", help="reward file, or file:function; default: the recipe's")
-    ] = ""
-    prompt_key: Annotated[str, _option("prompt_key", help="column of --data_path with the question")] = ""
-    answer_key: Annotated[str, _option("answer_key", help="column of --data_path with the gold answer")] = ""
-    data_source: Annotated[str, _option("data_source", help="of rows of --data_path that name none")] = ""
+    reward_func: Annotated[str, _option("reward_func", help="file or file:function; default: the recipe's")] = ""
+    prompt_key: Annotated[str, _option("prompt_key", help="column of --data with the question")] = ""
+    answer_key: Annotated[str, _option("answer_key", help="column of --data with the gold answer")] = ""
+    data_source: Annotated[str, _option("data_source", help="of rows of --data that name none")] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones", min=1)] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="responses a question", min=1)] = None
     temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy", min=0.0)] = None
@@ -77,13 +75,8 @@ class Options:
     @property
     def words(self) -> list[str]:
         """Return the options that change the recipe, as arguments of a launcher."""
-        given = {
-            "reward_func": self.reward_path,
-            "prompt_key": self.prompt_key,
-            "answer_key": self.answer_key,
-            "data_source": self.data_source,
-        }
-        return [word for name, value in given.items() if value for word in (f"--{name}", value)]
+        names = ("reward_func", "prompt_key", "answer_key", "data_source")
+        return [word for name in names if getattr(self, name) for word in (f"--{name}", getattr(self, name))]
 
     @property
     def analyse(self) -> bool:

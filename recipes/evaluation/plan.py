@@ -74,15 +74,12 @@ class EvaluationPlan:
             )
         if self.filter_out is None:
             return
-        mistake = ""
         if self.kind != "analyse":
-            mistake, fix = "--filter_out needs the signal probe", "add the word analyse"
-        elif self.filter_out.resolve() == self.data.resolve():
-            mistake, fix = "--filter_out is the data itself", "name another file"
-        elif self.filter_out.exists() and not self.overwrite:
-            mistake, fix = f"{self.filter_out} exists", "name another file, or add --overwrite"
-        if mistake:
-            raise RecipeError(mistake, where="--filter_out", fix=fix)
+            raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
+        same = self.filter_out.resolve() == self.data.resolve()
+        if same or (self.filter_out.exists() and not self.overwrite):
+            fix = "name another file" if same else "name another file, or add --overwrite"
+            raise RecipeError(f"{self.filter_out} exists", where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:
@@ -129,8 +126,8 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
-    if options.data_path:
-        data = convert_one(options.data_path, recipe, command_line())
+    if options.data:
+        data = convert_one(options.data, recipe, command_line())
     else:
         data = _recipes_data(recipe, log, train=options.analyse)
     return EvaluationPlan(
@@ -186,10 +183,10 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
         raise RecipeError(
             f"the recipe names {len(files)} data files, and an evaluation takes one",
             where=key,
-            fix=f"choose with --data_path: {', '.join(map(str, files))}" if files else "name one with --data_path",
+            fix=f"choose with --data: {', '.join(map(str, files))}" if files else "name one with --data",
         )
     if not files[0].is_file():
-        raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data_path")
+        raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data")
     return files[0]
 
 
@@ -197,13 +194,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
     # A recipe for many GPUs is evaluated on a machine without any in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
-    images = {}
-    if has_images(data):
-        images = {
-            "min_pixels": settings.min_pixels,
-            "max_pixels": settings.max_pixels,
-            "prompt_tokens": settings.max_prompt_length,
-        }
+    bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
     return Engine(
         _given(options.tensor_parallel_size, tensor_parallel_size),
         options.gpu_memory_utilization,
@@ -214,7 +205,8 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
             for name, value in native(recipe).items()
             if name.startswith(TEMPLATE_ARGUMENTS)
         },
-        **images,
+        processor={name: value for name, value in bounds.items() if value is not None},
+        prompt_tokens=settings.max_prompt_length,
     )
 
 

@@ -105,12 +105,12 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise RecipeError(f"{path} is not a parquet file", where="--data_path", fix=str(error)) from error
+        raise RecipeError(f"{path} is not a parquet file", where="--data", fix=str(error)) from error
     missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
     if missing:
         raise RecipeError(
             f"{path} has no column {missing[0]}",
-            where="--data_path",
+            where="--data",
             fix="use a file that a data_prep script wrote",
         )
     return file

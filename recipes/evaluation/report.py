@@ -15,7 +15,7 @@ from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
 from recipes.evaluation.figures import Figure
 from recipes.evaluation.metrics import PassSummary, metric_of
-from recipes.evaluation.probe import RANGES, Filtered, Probe
+from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
 from recipes.statistics import Interval
@@ -199,15 +199,11 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
     )
 
 
-def _verdicts(result: Result) -> list[tuple[str, Cell, str, Any]]:
-    """Per verdict of the probe: label, figure, where the figure is good, and the verdict."""
-    rows = []
-    for verdict in result.probe.verdicts if result.probe else ():
-        name = verdict.metric
-        _, low, high, _ = (cell(Interval(end, None, None, ""), name).value for end in RANGES[name])
-        good = f"above {low}" if "inf" in high else f"{low} to {high}"
-        rows.append((metric_of(name).label, cell(result.sampled.figures[name], name), good, verdict))
-    return rows
+def _verdicts(result: Result) -> list[tuple[str, Cell, Verdict]]:
+    """Per verdict of the probe: label, figure, and the verdict."""
+    figures = result.sampled.figures
+    verdicts = result.probe.verdicts if result.probe else []
+    return [(metric_of(each.metric).label, cell(figures[each.metric], each.metric), each) for each in verdicts]
 
 
 def _reasons(result: Result) -> dict[str, list[str]]:

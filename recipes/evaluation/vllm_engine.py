@@ -42,7 +42,7 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
         template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-        min_pixels, max_pixels: the recipe's bounds of an image's size for the processor; None leaves the model's own.
+        processor: arguments of the image processor, the recipe's bounds of an image's size; empty without images.
         prompt_tokens: longest prompt with images. Without images the tokens of the prompts are counted instead.
         compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     """
@@ -50,17 +50,10 @@ class Engine:
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.85
     chat_template: str = ""
-    min_pixels: int | None = None
-    max_pixels: int | None = None
+    processor: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int | None = None
     compilation: dict[str, Any] | None = None
     template_arguments: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def processor(self) -> dict[str, int]:
-        """Arguments for the image processor."""
-        bounds = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
-        return {name: value for name, value in bounds.items() if value is not None}
 
     @property
     def precision(self) -> str:

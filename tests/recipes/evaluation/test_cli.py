@@ -81,9 +81,9 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
     ("arguments", "named"),
     [
         (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "--rollout_n"),
-        (["--model_path", "tiny", "--reward_path", "none.py"], "none.py"),
+        (["--model_path", "tiny", "--reward_func", "none.py"], "none.py"),
         (["--model_path", "other"], "other"),
-        (["--model_path", "tiny", "--data_path", "bare.parquet"], "ground_truth"),
+        (["--model_path", "tiny", "--data", "bare.parquet"], "ground_truth"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
         ([], "--model_path"),
     ],

@@ -59,18 +59,6 @@ def test_a_group_is_summed_up():
     assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
 
 
-def test_a_reward_without_an_accuracy_has_its_score_alone():
-    collected = Collector(Sampling(2, 1.0, 1.0, 8))
-    for values in ([10.0, 2.0], [-3.0, -3.0], [0.0, 10.0]):
-        scores = [Score(value, None, "scored") for value in values]
-        responses = [Response("", 3, "stop", -1.0)] * 2
-        collected.add(responses, scores)
-    summary = collected.summary
-    assert (summary.measure, summary.figures["mean_score"].value) == ("score", pytest.approx(16 / 6))
-    assert not {"accuracy", "pass@1", "group_entropy_bits"} & summary.figures.keys()
-    assert summary.groups == {"without variance": 1}
-
-
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]

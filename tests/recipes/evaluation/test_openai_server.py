@@ -14,6 +14,7 @@ from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine
 
 SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
+BOUNDS = {"min_pixels": 3136, "max_pixels": 200704}
 
 
 @pytest.fixture
@@ -112,11 +113,11 @@ def test_images_travel_as_data_urls_where_they_belong(ask, server, make_data, ma
     server.reply = lambda request: {"choices": [{"message": {"content": "<answer>6</answer>"}}]}
     prompt = [{"role": "user", "content": "What is 3 + 3? See <image> here"}]
     data = make_data(rows=[make_row(0, prompt=prompt, images=[{"bytes": picture.getvalue()}])])
-    assert len(ask(data=data, engine=Engine(min_pixels=3136, max_pixels=200704))[0].responses) == 4
+    assert len(ask(data=data, engine=Engine(processor=BOUNDS))[0].responses) == 4
     request = server.requests[0]
     before, image, after = request["messages"][0]["content"]
     assert (before["text"], after["text"]) == ("What is 3 + 3? See ", " here")
     kind, _, encoded = image["image_url"]["url"].partition(";base64,")
     assert kind == "data:image/png"
     assert base64.b64decode(encoded) == picture.getvalue()
-    assert request["mm_processor_kwargs"] == {"min_pixels": 3136, "max_pixels": 200704}
+    assert request["mm_processor_kwargs"] == BOUNDS

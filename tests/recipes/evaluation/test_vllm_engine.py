@@ -52,13 +52,13 @@ def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
     for changed in ({"gpus": 1}, {"vllm": "0.29.0"}):
         here |= changed
         names.append(Engine().generator())
-    for settings in ({"chat_template": "x"}, {"template_arguments": {"a": 1}}, {"max_pixels": 512}):
+    for settings in ({"chat_template": "x"}, {"template_arguments": {"a": 1}}, {"processor": {"max_pixels": 512}}):
         names.append(Engine(**settings).generator())
     assert len(set(names)) == 6
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
     asked = Subject("model", "m", "hash", Server("http://host/v1", "m"))
     assert asked.generator(Engine()) == "server", "which this machine's vLLM does not answer for"
-    assert "512" in asked.generator(Engine(max_pixels=512)), "images are sent with the bounds"
+    assert "512" in asked.generator(Engine(processor={"max_pixels": 512})), "images are sent with the bounds"
 
 
 def test_broken_weights_are_found_by_their_log_probabilities():
