@@ -15,13 +15,13 @@ class Completion(NamedTuple):
     Attributes:
         text: its content, without what a reasoning parser took out.
         tokens: its length; None where the server does not say it.
-        finish: why it ended, such as "stop" or "length".
+        truncated: whether the limit on tokens cut it off.
         reasoning: whether a reasoning parser took the thinking out.
     """
 
     text: str
     tokens: int | None
-    finish: str
+    truncated: bool
     reasoning: bool
 
 
@@ -70,7 +70,7 @@ class ChatServer:
         return Completion(
             text=message.content or "",
             tokens=reply.usage.completion_tokens if reply.usage else None,
-            finish=choices[0].finish_reason or "stop",
+            truncated=choices[0].finish_reason == "length",
             reasoning=bool(getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None)),
         )
 

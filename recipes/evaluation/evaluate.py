@@ -18,7 +18,7 @@ from recipes.evaluation.figures import draw_all
 from recipes.evaluation.metrics import Collector, PassSummary, metric_of
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, target_folder
-from recipes.evaluation.probe import TRUNCATION_HARMS, probe, write_filtered
+from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
 from recipes.evaluation.report import ModelResult, Result, cell, write_report
 from recipes.evaluation.samples import Samples
@@ -196,9 +196,9 @@ def _result(
         headline = judged.recommendation
     elif plan.kind == "comparison":
         compared = compare(collectors, [question.row for question in questions])
-        headline = _with_truncation(compared.headline, models)
+        headline = compared.headline
     else:
-        headline = _with_truncation(_headline_of_one(models["model"].passes), models)
+        headline = _headline_of_one(models["model"].passes)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
         filtered = write_filtered(
@@ -215,18 +215,6 @@ def _result(
         comparison=compared,
         filtered=filtered,
     )
-
-
-def _with_truncation(headline: Headline, models: dict[str, ModelResult]) -> Headline:
-    """The headline, with a warning where the limit on tokens cut off many answers of a model."""
-    shares = {label: model.passes["sampled"].figures["truncated"].value for label, model in models.items()}
-    many = [f"{share:.1%} ({label})" for label, share in shares.items() if share > TRUNCATION_HARMS]
-    if not many:
-        return headline
-    cut = (
-        f"The limit on tokens cut off {' and '.join(many)} of the sampled answers, which may be better than they score."
-    )
-    return Headline(headline.level, f"{headline.text} {cut}")
 
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:

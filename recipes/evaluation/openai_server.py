@@ -87,7 +87,7 @@ class ServerSampler:
                 where="--api_base",
                 fix="start the server without its reasoning parser",
             )
-        return Response(completion.text, completion.tokens, completion.finish, None)
+        return Response(completion.text, completion.tokens, completion.truncated, None)
 
     def _extra(self, question: Question, sampling: Sampling) -> dict[str, Any]:
         extra: dict[str, Any] = {}

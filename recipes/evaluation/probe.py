@@ -112,7 +112,6 @@ class Verdict:
     """One figure's judgement: `level` is "good", "weak" or "bad"."""
 
     metric: str
-    value: float
     level: str
     text: str
 
@@ -121,7 +120,7 @@ def judge(metric: str, value: float) -> Verdict:
     """The verdict on a metric's mean over the questions."""
     least, low, high, most = RANGES[metric]
     place = sum((value >= least, value >= low, value > high, value > most))
-    return Verdict(metric, value, LEVELS[place], TEXTS[metric][place])
+    return Verdict(metric, LEVELS[place], TEXTS[metric][place])
 
 
 @dataclass(frozen=True)

@@ -56,19 +56,14 @@ class Response:
     Attributes:
         text: the answer without special tokens.
         tokens: its length in tokens, or None where the generator does not report it.
-        finish: why it ended: "stop", "length" (cut off at the limit), or the generator's own word.
+        truncated: whether the limit on tokens cut it off.
         logprob: sum over its tokens of the log-probability (nats) under the distribution that was sampled, or None.
     """
 
     text: str
     tokens: int | None
-    finish: str
+    truncated: bool
     logprob: float | None
-
-    @property
-    def truncated(self) -> bool:
-        """Return whether the limit on tokens cut the answer off."""
-        return self.finish == "length"
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,4 +252,4 @@ def _response(choice: Any, row: int, sampling: Sampling) -> Response:
             fix="the model's weights or its precision are broken: look for NaN in the weights",
         )
     known = None if sampling.greedy or logprob is None else float(logprob)
-    return Response(choice.text, len(choice.token_ids), choice.finish_reason or "stop", known)
+    return Response(choice.text, len(choice.token_ids), choice.finish_reason == "length", known)

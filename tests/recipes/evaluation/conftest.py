@@ -125,7 +125,7 @@ class ScriptedSampler:
             texts[0] = self.first.get(question.row, texts[0])
             lengths = [len(text.split()) for text in texts]
             logprobs = [None if sampling.greedy else -0.25 * length for length in lengths]
-            yield Group(question.row, tuple(map(Response, texts, lengths, ["stop"] * sampling.n, logprobs)))
+            yield Group(question.row, tuple(map(Response, texts, lengths, [False] * sampling.n, logprobs)))
 
     def close(self) -> None:
         self.closed = True

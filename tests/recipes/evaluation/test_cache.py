@@ -16,7 +16,7 @@ TEXTS = ("two\nlines", "\u2028\x00\r", "", '{"row": 7,')
 
 
 def group(row: int) -> Group:
-    return Group(row, tuple(Response(text, len(text), "stop", -1.5) for text in TEXTS))
+    return Group(row, tuple(Response(text, len(text), False, -1.5) for text in TEXTS))
 
 
 def missing(file: ResponseFile, *rows: int) -> list[int]:

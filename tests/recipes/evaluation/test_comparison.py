@@ -17,7 +17,7 @@ def collector(rights, n, logprob=-1.0):
     collected = Collector(Sampling(n, 1.0 if n > 1 else 0.0, 1.0, 64))
     for right in rights:
         scores = [Score(float(k < right), float(k < right)) for k in range(n)]
-        responses = [Response("", 5, "stop", logprob)] * n
+        responses = [Response("", 5, False, logprob)] * n
         collected.add(responses, scores)
     return collected
 
@@ -72,7 +72,7 @@ def test_further_tests_name_the_changes_that_hold():
 def scored(values, n=1, clusters=None):
     collected = Collector(Sampling(n, 1.0 if n > 1 else 0.0, 1.0, 64), clusters)
     for value in values:
-        scores, responses = [Score(value, None)] * n, [Response("", 5, "stop", -1.0)] * n
+        scores, responses = [Score(value, None)] * n, [Response("", 5, False, -1.0)] * n
         collected.add(responses, scores)
     return collected
 

@@ -20,22 +20,22 @@ def score(right, value=None, reason=""):
 def test_token_entropy_estimates_the_entropy_of_the_distribution_that_was_sampled():
     probabilities = np.array([0.55, 0.25, 0.15, 0.05])
     drawn = np.random.default_rng(0).choice(4, size=(400, 50), p=probabilities)
-    responses = [Response("", 50, "stop", float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
+    responses = [Response("", 50, False, float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
     error = np.log(probabilities[drawn]).std() / math.sqrt(drawn.size)
     assert token_entropy_nats(responses) == pytest.approx(scipy.stats.entropy(probabilities), abs=4 * error)
-    short, long = Response("", 1, "stop", -4.0), Response("", 99, "stop", -99.0)
+    short, long = Response("", 1, False, -4.0), Response("", 99, False, -99.0)
     assert token_entropy_nats([short, long]) == pytest.approx(103 / 100), "weighs tokens and not responses"
-    for unknown in (("", 3, "stop", None), ("", None, "stop", -1.0), ("", 0, "stop", 0.0)):
+    for unknown in (("", 3, False, None), ("", None, False, -1.0), ("", 0, False, 0.0)):
         assert token_entropy_nats([short, Response(*unknown)]) is None
 
 
 def test_a_group_is_summed_up():
     scores = [score(1, reason="correct"), score(0, 0.1, "wrong_value"), score(0, 0.1, "wrong_value"), score(0)]
     responses = [
-        Response("", 4, "stop", -2.0),
-        Response("", 6, "length", -3.0),
-        Response("", 2, "stop", -1.0),
-        Response("", 8, "stop", -4.0),
+        Response("", 4, False, -2.0),
+        Response("", 6, True, -3.0),
+        Response("", 2, False, -1.0),
+        Response("", 8, False, -4.0),
     ]
     collector = Collector(Sampling(4, 1.0))
     figures = collector.add(responses, scores)
@@ -65,7 +65,7 @@ def test_repeated_questions_are_one():
     passes = [Collector(Sampling(1, 0.0, 1.0, 8), given) for given in (None, clusters)]
     for collected in passes:
         for right in rights:
-            collected.add([Response("", 3, "stop", None)], [score(right)])
+            collected.add([Response("", 3, False, None)], [score(right)])
     (each, together) = (collected.summary for collected in passes)
     assert (each.different, together.different) == (13, 4)
     alone, clustered = each.figures["accuracy"], together.figures["accuracy"]

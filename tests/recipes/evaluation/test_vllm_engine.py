@@ -16,7 +16,7 @@ from recipes.evaluation.cli import Options
 from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import load_questions
-from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
 
@@ -65,7 +65,7 @@ def test_broken_weights_are_found_by_their_log_probabilities():
     def choice(logprob):
         return SimpleNamespace(text="4", token_ids=[1, 2], finish_reason="stop", cumulative_logprob=logprob)
 
-    assert vllm_engine._response(choice(-1.5), 3, Sampling(4, 1.0)).logprob == -1.5
+    assert vllm_engine._response(choice(-1.5), 3, Sampling(4, 1.0)) == Response("4", 2, False, -1.5)
     assert vllm_engine._response(choice(-1.5), 3, Sampling(1, 0.0)).logprob is None, "it is no entropy"
     for broken in (float("nan"), float("-inf")):
         with pytest.raises(RecipeError) as found:
