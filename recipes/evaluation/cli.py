@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recipes.errors import RecipeError, counted, reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -176,24 +176,5 @@ def print_result(result: Result, folder: Path) -> None:
     for verdict in result.probe.verdicts if result.probe else ():
         console.print(Text(f"{metric_of(verdict.metric).label.lower()}: {verdict.text}", style=COLOURS[verdict.level]))
     console.print(Text(result.headline.text, style=f"bold {COLOURS[result.headline.level]}"))
-    for note in [*_notes(result), f"report: {folder / 'report.html'}"]:
+    for note in [*result.notes, f"report: {folder / 'report.html'}"]:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-
-
-def _notes(result: Result) -> list[str]:
-    notes = []
-    if result.probe:
-        groups, count = result.sampled.groups, result.sampled.questions
-        notes.append("groups: " + ", ".join(f"{groups[outcome] / count:.1%} {outcome}" for outcome in groups))
-    notes += [
-        f"the reward could not judge {counted(failed, 'response')} ({name}), counted as failed with score 0; "
-        f"the first: {first}"
-        for name, failed, first in result.failures
-    ]
-    if result.filtered:
-        kept = result.filtered
-        notes.append(
-            f"filtered: {kept.path}, {counted(kept.kept, 'row')} kept, {kept.dropped} dropped "
-            f"({kept.not_probed} kept without a probe)"
-        )
-    return notes

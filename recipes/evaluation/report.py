@@ -86,14 +86,23 @@ class Result:
         return any(summary.measure == "score" for model in self.models.values() for summary in model.passes.values())
 
     @property
-    def failures(self) -> list[tuple[str, int, str]]:
-        """Of each pass in which the reward failed: its name, the number of responses, and the first error."""
-        return [
-            (f"{label}, {name}", summary.failures, summary.first_failure)
-            for label, model in self.models.items()
-            for name, summary in model.passes.items()
-            if summary.failures
-        ]
+    def notes(self) -> list[str]:
+        """What the figures do not say: the probe's groups, responses that the reward could not judge, filtered rows."""
+        notes = []
+        if self.probe:
+            shares = [f"{count / self.sampled.questions:.1%} {name}" for name, count in self.sampled.groups.items()]
+            notes.append(f"groups: {', '.join(shares)}")
+        for label, model in self.models.items():
+            notes += [
+                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), counted as "
+                f"failed with score 0; the first: {summary.first_failure}"
+                for name, summary in model.passes.items()
+                if summary.failures
+            ]
+        if kept := self.filtered:
+            counts = f"{kept.dropped} dropped ({kept.not_probed} kept without a probe)"
+            notes.append(f"filtered: {kept.path}, {counted(kept.kept, 'row')} kept, {counts}")
+        return notes
 
 
 def write_report(folder: Path, result: Result, samples: list[Sample], figures: list[Figure]) -> None:
@@ -173,13 +182,11 @@ def printable(text: Any) -> str:
 
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
     """One HTML document without any outside resource; its policy lets no script run but its own."""
-    from markupsafe import Markup
-
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     environment = templates(HERE)
-    environment.filters |= {"printable": printable, "counted": counted}
+    environment.filters["printable"] = printable
     return environment.get_template("page.html.j2").render(
         result=result,
         title=TITLES[result.kind],
@@ -192,9 +199,9 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         longest=LONGEST_TEXT,
         outcomes=sorted({sample.outcome for sample in samples}),
         reasons=sorted({reason for sample in samples for reason in sample.reasons}),
-        figures=[(figure.name, figure.title, figure.caption, Markup(figure.svg)) for figure in figures],
-        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
-        script=Markup(script),
+        charts=figures,
+        style=STYLE_SHEET.read_text(encoding="utf-8"),
+        script=script,
         policy=f"{policy}script-src 'sha256-{digest}'",
     )
 
