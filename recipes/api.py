@@ -82,7 +82,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in known]:
         raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))
-    paths = ("run", "data_path", "filter_out", "output_dir")
+    paths = ("run", "data", "filter_out", "output_dir")
     values = {name: Path(str(value)) if name in paths else value for name, value in options.items()}
     words = [word for word in (task, "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read

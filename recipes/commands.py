@@ -7,14 +7,14 @@ import sys
 import typer
 
 from recipes import launch
-from recipes.evaluation.cli import command as evaluation
+from recipes.evaluation.cli import main as evaluation
 from recipes.paths import CONFIGS, ROOT
 from recipes.preflight.cli import main as preflight
 from recipes.runs.cli import app as monitor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 app.command("train", context_settings={"help_option_names": [], "ignore_unknown_options": True})(launch.main)
-app.command("eval", help="Measure a model, compare it with its base, or probe it for signal.")(evaluation())
+app.command("eval", help="Measure a model, compare it with its base, or probe it for signal.")(evaluation)
 app.add_typer(monitor, name="monitor")
 app.command("preflight", context_settings={"ignore_unknown_options": True})(preflight)
 

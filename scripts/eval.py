@@ -11,9 +11,7 @@ from recipes.interpreter import ensure
 
 ensure()
 
-from recipes.evaluation.cli import make_app
-
-app = make_app()
+from recipes.evaluation.cli import app
 
 if __name__ == "__main__":
     app()

@@ -11,9 +11,8 @@ from recipes.interpreter import ensure
 
 ensure()
 
-from recipes.evaluation.cli import make_app
-
-app = make_app("countdown")
+from recipes.evaluation.cli import app
 
 if __name__ == "__main__":
+    sys.argv.insert(1, "countdown")
     app()

@@ -321,7 +321,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         RecipeError: a missing file; every record that is wrong, with its line.
     """
     if not path.is_file():
-        raise RecipeError(f"there is no data file {path}", where="--data_path", fix="name a file that exists")
+        raise RecipeError(f"there is no data file {path}", where="--data", fix="name a file that exists")
     if is_finished(path, recipe):
         return path
     conversion = _settings(recipe, (path.absolute(),), ())

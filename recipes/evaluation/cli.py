@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recipes.errors import RecipeError, counted, reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
@@ -48,33 +48,26 @@ class Options:
         Path | None,
         _option("run", help="artifacts/runs/NAME: its data and reward, and its last checkpoint against its base"),
     ] = None
-    data_path: Annotated[
+    data: Annotated[
         Path | None,
-        _option("data_path", "data", help="data file; default: the recipe's test set, for analyse its training set"),
+        _option("data", help="data file; default: the recipe's test set, for analyse its training set"),
     ] = None
-    reward_path: Annotated[
-        str, _option("reward_path", "reward_func", help="reward file, or file:function; default: the recipe's")
-    ] = ""
-    prompt_key: Annotated[str, _option("prompt_key", help="column of --data_path with the question")] = ""
-    answer_key: Annotated[str, _option("answer_key", help="column of --data_path with the gold answer")] = ""
-    data_source: Annotated[str, _option("data_source", help="of rows of --data_path that name none")] = ""
-    limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones")] = None
-    rollout_n: Annotated[int | None, _option("rollout_n", help="answers a question; default: the recipe's n")] = None
-    temperature: Annotated[float | None, _option("temperature", help="of sampling; default: the recipe's")] = None
-    top_p: Annotated[float | None, _option("top_p", help="nucleus; default: the recipe's")] = None
-    top_k: Annotated[int | None, _option("top_k", help="most likely tokens to draw from; -1 for all")] = None
-    max_tokens: Annotated[int | None, _option("max_tokens", help="longest response; default: the recipe's")] = None
-    seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap")] = 0
+    reward_func: Annotated[str, _option("reward_func", help="file or file:function; default: the recipe's")] = ""
+    prompt_key: Annotated[str, _option("prompt_key", help="column of --data with the question")] = ""
+    answer_key: Annotated[str, _option("answer_key", help="column of --data with the gold answer")] = ""
+    data_source: Annotated[str, _option("data_source", help="of rows of --data that name none")] = ""
+    limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones", min=1)] = None
+    rollout_n: Annotated[int | None, _option("rollout_n", help="responses a question", min=1)] = None
+    temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy", min=0.0)] = None
+    top_p: Annotated[float | None, _option("top_p", help="size of the nucleus", max=1.0)] = None
+    max_tokens: Annotated[int | None, _option("max_tokens", help="longest response", min=1)] = None
+    seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap", min=0)] = 0
     filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
     api_base: Annotated[str, _option("api_base", help="OpenAI-compatible server, such as http://host:8000/v1")] = ""
-    served_model: Annotated[str, _option("served_model", help="the model's name there; default: --model_path")] = ""
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""
-    base_served_model: Annotated[str, _option("base_served_model", help="default: --base_model_path")] = ""
-    concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 16
-    logprobs: Annotated[bool, _option("logprobs/--no_logprobs", help="ask a server for them: entropy, lengths")] = True
+    concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 64
     tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs a model", min=1)] = None
     gpu_memory_utilization: Annotated[float, _option("gpu_memory_utilization", help="share of a GPU for vLLM")] = 0.85
-    dtype: Annotated[str, _option("dtype", help="precision; auto: the model's, float32 on a CPU")] = "auto"
     output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
     overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
@@ -82,13 +75,8 @@ class Options:
     @property
     def words(self) -> list[str]:
         """Return the options that change the recipe, as arguments of a launcher."""
-        given = {
-            "reward_func": self.reward_path,
-            "prompt_key": self.prompt_key,
-            "answer_key": self.answer_key,
-            "data_source": self.data_source,
-        }
-        return [word for name, value in given.items() if value for word in (f"--{name}", value)]
+        names = ("reward_func", "prompt_key", "answer_key", "data_source")
+        return [word for name in names if getattr(self, name) for word in (f"--{name}", getattr(self, name))]
 
     @property
     def analyse(self) -> bool:
@@ -108,45 +96,28 @@ class Options:
         return tasks[0] if tasks else ""
 
 
-def make_app(task: str | None = None) -> typer.Typer:
-    """Make the application for one task, or with None for any, which the first argument names."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(help=_help(task))(command(task))
-    return app
+def main(**values: Any) -> None:
+    """Measure a model on a task, compare it with its base (--base_model_path), or probe it for signal.
+
+    What no option says is the recipe's, or with --run the run's.
+
+    \b
+    python scripts/eval.py countdown --model_path M analyse --rollout_n 16
+    python scripts/eval.py countdown --model_path M --base_model_path BASE --limit 100
+    python scripts/eval.py --run artifacts/runs/countdown
+    """
+    with reported_errors():
+        evaluate(Options(**values))
 
 
-def command(task: str | None = None) -> Callable[..., None]:
-    """Return the command for one task, or with None for any."""
-
-    # Options may stand before or after the word `analyse` or `reward`, so that word is an argument and no subcommand.
-    def main(**values: Any) -> None:
-        options = Options(**values)
-        with reported_errors():
-            if task and options.task not in ("", task):
-                raise RecipeError(
-                    f"{options.task} is neither {' nor '.join(MODES)}", where="the argument", fix="see --help"
-                )
-            if task and not options.task:
-                options = replace(options, arguments=[task, *(options.arguments or [])])
-            evaluate(options)
-
-    # typer reads the options from a function's signature; they are declared once, as the fields of `Options`.
-    hints = get_type_hints(Options, include_extras=True)
-    fields = inspect.signature(Options).parameters.values()
-    vars(main)["__signature__"] = inspect.Signature([each.replace(annotation=hints[each.name]) for each in fields])
-    main.__annotations__ = hints
-    return main
-
-
-def _help(task: str | None) -> str:
-    script = f"python scripts/eval_{task}.py" if task else "python scripts/eval.py countdown"
-    last = "" if task else "\npython scripts/eval.py --run artifacts/runs/countdown"
-    return (
-        f"Measure a model on {task or 'a task'}, compare it with its base (--base_model_path), or probe it for signal."
-        "\n\n"
-        f"\b\n{script} --model_path M analyse --rollout_n 16"
-        f"\n{script} --model_path M --base_model_path BASE --limit 100{last}"
-    )
+# typer reads the options from a function's signature; they are declared once, as the fields of `Options`. They may
+# stand before or after the word `analyse` or `reward`, so that word is an argument and no subcommand.
+_HINTS = get_type_hints(Options, include_extras=True)
+_FIELDS = inspect.signature(Options).parameters.values()
+vars(main)["__signature__"] = inspect.Signature([each.replace(annotation=_HINTS[each.name]) for each in _FIELDS])
+main.__annotations__ = _HINTS
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command()(main)
 
 
 def evaluated(options: Options) -> tuple[Result, Path]:
@@ -189,7 +160,9 @@ def print_result(result: Result, folder: Path) -> None:
     from recipes.evaluation.metrics import metric_of
     from recipes.evaluation.report import table
 
-    console = _console()
+    console = Console()
+    if not console.is_terminal:  # in a pipe or a file, wide enough for the table of two models
+        console = Console(width=WIDTH)
     figures = Table(title=f"{result.task}: {result.asked}", title_justify="left")
     figures.add_column("figure")
     for label in [*result.models, "trained - base", "p"] if result.comparison else result.models:
@@ -203,30 +176,5 @@ def print_result(result: Result, folder: Path) -> None:
     for verdict in result.probe.verdicts if result.probe else ():
         console.print(Text(f"{metric_of(verdict.metric).label.lower()}: {verdict.text}", style=COLOURS[verdict.level]))
     console.print(Text(result.headline.text, style=f"bold {COLOURS[result.headline.level]}"))
-    for note in [*_notes(result), f"report: {folder / 'report.html'}"]:
+    for note in [*result.notes, f"report: {folder / 'report.html'}"]:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    """Standard output; in a pipe or a file, wide enough for the table of two models."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
-
-
-def _notes(result: Result) -> list[str]:
-    notes = []
-    if result.probe:
-        groups, count = result.sampled.groups, result.sampled.questions
-        notes.append("groups: " + ", ".join(f"{groups[outcome] / count:.1%} {outcome}" for outcome in groups))
-    notes += [
-        f"the reward could not judge {counted(failed, 'response')} ({name}), counted as failed with score 0; "
-        f"the first: {first}"
-        for name, failed, first in result.failures
-    ]
-    if result.filtered:
-        kept = result.filtered
-        notes.append(
-            f"filtered: {kept.path}, {counted(kept.kept, 'row')} kept, {kept.dropped} dropped "
-            f"({kept.not_probed} kept without a probe)"
-        )
-    return notes

@@ -116,31 +116,10 @@ def _headline(
     else:
         level, word = ("good", "better") if change.value > 0 else ("bad", "worse")
         text = f"The trained model is {word}: {figures}."
-    changes = {name: further[name].value if p < SIGNIFICANCE else 0.0 for name, p in p_values.items()}
-    holding = [f"{name.replace('_', ' ')} {factor * by:+.3g}{unit}" for name, by in changes.items() if by]
-    count = f"{len(further)} further tests on sampled answers" if len(further) > 1 else "the test on sampled answers"
-    outcome = f"{', '.join(holding)} {'holds' if len(holding) == 1 else 'hold'}" if holding else "no change holds"
-    after = " after Holm's correction" if len(further) > 1 and holding else ""
-    text += f" Of {count}: {outcome}{after}."
-    return Headline(level, f"{text} {_learned(changes)}" if accuracies else text)
-
-
-def _learned(changes: Mapping[str, float]) -> str:
-    """Say whether something new was learned, or what was there was made likelier.
-
-    Args:
-        changes: pass@k for k = 1, 2, 4, ... n -> its change, 0 where none is shown.
-    """
-    last, (first_change, last_change) = list(changes)[-1], (list(changes.values())[place] for place in (0, -1))
-    if len(changes) == 1:
-        return "One sample a question does not show whether something new was learned."
-    if last_change > 0:
-        n = last.removeprefix("pass@")
-        return f"{last} rose: the trained model solves questions that {n} samples of the base model do not reach."
-    if first_change > 0 and last_change < 0:
-        return f"pass@1 rose and {last} fell: answers that the base model had became likelier, others were lost."
-    if first_change > 0:
-        return f"pass@1 rose and {last} shows no change: answers that the base model already had became likelier."
-    if last_change < 0:
-        return f"{last} fell: the trained model reaches fewer questions within its samples."
-    return f"Neither pass@1 nor {last} of the sampled answers shows a gain."
+    holding = [
+        f"{name.replace('_', ' ')} {factor * further[name].value:+.3g}{unit}"
+        for name, p in p_values.items()
+        if p < SIGNIFICANCE
+    ]
+    further_text = f"{', '.join(holding)} hold" if holding else "no change holds"
+    return Headline(level, f"{text} Further tests on sampled answers, adjusted for their number: {further_text}.")

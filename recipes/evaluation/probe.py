@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.data.manifests import find_manifest
 from recipes.data.rows import write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
@@ -30,13 +28,12 @@ def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict
 
 @dataclass(frozen=True)
 class Filtered:
-    """Row counts of `--filter_out`: kept, dropped, and kept without a probe; `why` counts dropped rows by reason."""
+    """Row counts of `--filter_out`: kept, dropped, and kept without a probe."""
 
     path: str
     kept: int
     dropped: int
     not_probed: int
-    why: dict[str, int]
 
 
 def write_filtered(
@@ -64,23 +61,16 @@ def write_filtered(
         raise RecipeError(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
-    not_probed, why = total - len(questions), dict(Counter(dropped.values()))
-    made = find_manifest(source)
+    not_probed = total - len(questions)
     settings = {
-        "filter": {
-            "dropped": len(dropped),
-            "not_probed": not_probed,
-            "why": why,
-            "rows": dict(sorted(dropped.items())),
-        },
+        "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},
         "probe": decided_by,
-        "source_manifest": made and made.as_json(),
     }
     records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
     kept = (record for row, record in enumerate(records) if row not in dropped)
     facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
     written = write_split(target, kept, facts, force=overwrite, schema=schema)
-    return Filtered(str(target), written.rows, len(dropped), not_probed, why)
+    return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
 # Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad.
@@ -92,14 +82,14 @@ RANGES = {
 LEVELS = ("bad", "weak", "good", "weak", "bad")
 TEXTS = {
     "accuracy": (
-        "fine-tune first: right answers are too rare to be reinforced",
+        "fine-tune first, or start from easier questions: right answers are too rare to be reinforced",
         "hard: most groups hold no right answer",
         "good: right and wrong answers to compare",
         "easy: most groups are right throughout",
         "use a harder set: there is next to nothing left to learn",
     ),
     "score_variance": (
-        "no signal: the answers of a group score alike",
+        "no signal: the answers of a group score alike; drop such questions (--filter_out) or raise the temperature",
         "weak: most groups have zero variance, so the gradient comes from few prompts",
         "good: the answers of a group differ in score",
     ),
@@ -122,7 +112,6 @@ class Verdict:
     """One figure's judgement: `level` is "good", "weak" or "bad"."""
 
     metric: str
-    value: float
     level: str
     text: str
 
@@ -131,7 +120,7 @@ def judge(metric: str, value: float) -> Verdict:
     """The verdict on a metric's mean over the questions."""
     least, low, high, most = RANGES[metric]
     place = sum((value >= least, value >= low, value > high, value > most))
-    return Verdict(metric, value, LEVELS[place], TEXTS[metric][place])
+    return Verdict(metric, LEVELS[place], TEXTS[metric][place])
 
 
 @dataclass(frozen=True)
@@ -175,7 +164,9 @@ def _recommendation(
         )
     obstacle = next((verdict for verdict in verdicts if verdict.level == "bad"), None)
     if obstacle:
-        return "bad", _advice(obstacle, summary)
+        unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
+        form = f" (from {unread:.1%} of the responses no answer could be read: teach the format)"
+        return "bad", f"Do not train yet: {obstacle.text}{form if unread > FORMAT_FAILURES else ''}."
     flat = summary.flat_share
     left = "" if kept is None else f": of {batch} prompts a step about {kept:.0f} carry a signal"
     if flat > FILTER_FROM:
@@ -184,27 +175,3 @@ def _recommendation(
             f"variance{left}."
         )
     return "good", f"Train: {1.0 - flat:.1%} of the groups have some variance{left}."
-
-
-def _advice(obstacle: Verdict, summary: PassSummary) -> str:
-    """Return the advice for a bad figure."""
-    if obstacle.metric == "score_variance":
-        return (
-            "Do not train on this set as it is: questions are either always or never solved. Drop them with "
-            "--filter_out and see what is left, or sample more answers at a higher temperature."
-        )
-    if obstacle.value > 0.5:
-        return (
-            f"Use a harder set: {obstacle.value:.1%} of the answers are right already, and GRPO learns only from "
-            "mistakes."
-        )
-    unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
-    if unread > FORMAT_FAILURES:
-        return (
-            f"Fine-tune first, on the answer's format: from {unread:.1%} of the responses no answer could be read, so "
-            "the model may know more than it shows."
-        )
-    return (
-        f"Fine-tune first, or start from easier questions: {obstacle.value:.1%} of the answers are right, so nearly "
-        "every group is wrong throughout and has no advantage."
-    )

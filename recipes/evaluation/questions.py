@@ -61,8 +61,6 @@ def load_questions(path: Path, limit: int | None = None) -> list[Question]:
     total = file.metadata.num_rows
     if total == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
-    if limit is not None and limit < 1:
-        raise RecipeError(f"--limit {limit} leaves nothing to ask", where="--limit", fix="use 1 or more")
     there = file.schema_arrow.names
     columns = [name for name in (*COLUMNS, *OPTIONAL) if name in there]
     records = _records(file, columns, set(range(min(limit or total, total))), ROWS_AT_ONCE)
@@ -107,12 +105,12 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise RecipeError(f"{path} is not a parquet file", where="--data_path", fix=str(error)) from error
+        raise RecipeError(f"{path} is not a parquet file", where="--data", fix=str(error)) from error
     missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
     if missing:
         raise RecipeError(
             f"{path} has no column {missing[0]}",
-            where="--data_path",
+            where="--data",
             fix="use a file that a data_prep script wrote",
         )
     return file

@@ -15,7 +15,7 @@ from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
 from recipes.evaluation.figures import Figure
 from recipes.evaluation.metrics import PassSummary, metric_of
-from recipes.evaluation.probe import RANGES, Filtered, Probe
+from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
 from recipes.statistics import Interval
@@ -39,7 +39,6 @@ class ModelResult:
     """A model with its passes, "greedy" and "sampled"; the other fields are those of its `Subject`."""
 
     name: str
-    asked: str
     hash: str
     generator: str
     source: str
@@ -54,8 +53,7 @@ class Result:
     Attributes:
         kind: "analyse", "evaluation" or "comparison".
         identity: everything that decides the figures, see `EvaluationPlan.identity`.
-        made_by: command, commit, time in UTC, and the versions of the packages that took part.
-        generated: pass -> questions that were not in the cache.
+        made_by: command, commit, and time in UTC.
         models: by label: "model", or "base" and "trained".
         headline: the one sentence at the top.
         probe, filtered: of the signal probe; `comparison`: of two models.
@@ -65,7 +63,6 @@ class Result:
     task: str
     identity: dict[str, Any]
     made_by: dict[str, Any]
-    generated: dict[str, int]
     models: dict[str, ModelResult]
     headline: Headline
     probe: Probe | None
@@ -89,14 +86,23 @@ class Result:
         return any(summary.measure == "score" for model in self.models.values() for summary in model.passes.values())
 
     @property
-    def failures(self) -> list[tuple[str, int, str]]:
-        """Of each pass in which the reward failed: its name, the number of responses, and the first error."""
-        return [
-            (f"{label}, {name}", summary.failures, summary.first_failure)
-            for label, model in self.models.items()
-            for name, summary in model.passes.items()
-            if summary.failures
-        ]
+    def notes(self) -> list[str]:
+        """What the figures do not say: the probe's groups, responses that the reward could not judge, filtered rows."""
+        notes = []
+        if self.probe:
+            shares = [f"{count / self.sampled.questions:.1%} {name}" for name, count in self.sampled.groups.items()]
+            notes.append(f"groups: {', '.join(shares)}")
+        for label, model in self.models.items():
+            notes += [
+                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), counted as "
+                f"failed with score 0; the first: {summary.first_failure}"
+                for name, summary in model.passes.items()
+                if summary.failures
+            ]
+        if kept := self.filtered:
+            counts = f"{kept.dropped} dropped ({kept.not_probed} kept without a probe)"
+            notes.append(f"filtered: {kept.path}, {counted(kept.kept, 'row')} kept, {counts}")
+        return notes
 
 
 def write_report(folder: Path, result: Result, samples: list[Sample], figures: list[Figure]) -> None:
@@ -176,13 +182,11 @@ def printable(text: Any) -> str:
 
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
     """One HTML document without any outside resource; its policy lets no script run but its own."""
-    from markupsafe import Markup
-
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     environment = templates(HERE)
-    environment.filters |= {"printable": printable, "counted": counted}
+    environment.filters["printable"] = printable
     return environment.get_template("page.html.j2").render(
         result=result,
         title=TITLES[result.kind],
@@ -190,32 +194,36 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         table=table(result),
         verdicts=_verdicts(result),
         facts=_facts(result),
+        reason_shares=_reasons(result),
         samples=samples,
         longest=LONGEST_TEXT,
         outcomes=sorted({sample.outcome for sample in samples}),
         reasons=sorted({reason for sample in samples for reason in sample.reasons}),
-        figures=[(figure.name, figure.title, figure.caption, Markup(figure.svg)) for figure in figures],
-        style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
-        script=Markup(script),
+        charts=figures,
+        style=STYLE_SHEET.read_text(encoding="utf-8"),
+        script=script,
         policy=f"{policy}script-src 'sha256-{digest}'",
     )
 
 
-def _verdicts(result: Result) -> list[tuple[str, Cell, str, Any]]:
-    """Per verdict of the probe: label, figure, where the figure is good, and the verdict."""
-    rows = []
-    for verdict in result.probe.verdicts if result.probe else ():
-        name = verdict.metric
-        _, low, high, _ = (cell(Interval(end, None, None, ""), name).value for end in RANGES[name])
-        good = f"above {low}" if "inf" in high else f"{low} to {high}"
-        rows.append((metric_of(name).label, cell(result.sampled.figures[name], name), good, verdict))
-    return rows
+def _verdicts(result: Result) -> list[tuple[str, Cell, Verdict]]:
+    """Per verdict of the probe: label, figure, and the verdict."""
+    figures = result.sampled.figures
+    verdicts = result.probe.verdicts if result.probe else []
+    return [(metric_of(each.metric).label, cell(figures[each.metric], each.metric), each) for each in verdicts]
+
+
+def _reasons(result: Result) -> dict[str, list[str]]:
+    """Reason -> its share of each model's sampled responses."""
+    passes = [model.passes["sampled"] for model in result.models.values()]
+    names = dict.fromkeys(name for one in passes for name in one.reasons)
+    return {name: [f"{one.reasons.get(name, 0) / one.responses:.1%}" for one in passes] for name in names}
 
 
 def _facts(result: Result) -> dict[str, str]:
     """Return the report's provenance: name -> text."""
     identity, made = result.identity, result.made_by
-    facts = {name.capitalize(): made[name] for name in ("command", "commit", "time")}
+    facts = {name.capitalize(): text for name, text in made.items()}
     for label, model in result.models.items():
         facts[label.capitalize()] = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
         if model.note:
@@ -226,8 +234,6 @@ def _facts(result: Result) -> dict[str, str]:
     for name in ("greedy", "sampled"):
         if identity[name]:
             facts[f"Sampling, {name}"] = _listed(identity[name])
-    facts["Versions"] = _listed(made["versions"])
-    facts["Generated"] = f"{counted(sum(result.generated.values()), 'group')}, the others from the cache"
     return facts
 
 

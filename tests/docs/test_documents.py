@@ -13,7 +13,12 @@ import typer
 import typer.main
 
 from recipes.config.variables import variable_names
+<<<<<<< HEAD
 from recipes.evaluation.cli import make_app
+=======
+from recipes.engines.checkpoints import Checkpoint
+from recipes.evaluation.cli import app as evaluation
+>>>>>>> rooms/evaluation
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
 
@@ -64,9 +69,9 @@ def test_commands_use_real_options():
         if command.words[0] != "python" or not command.words[1].endswith(".py") or "serve" in command.words[1]:
             continue  # serve.py's are vLLM's
         script, *words = command.words[1:]
-        if evaluation := re.fullmatch(r"scripts/eval(?:_(countdown|gsm8k))?\.py", script):
+        if re.fullmatch(r"scripts/eval(?:_(countdown|gsm8k))?\.py", script):
             arguments = [word for word in words if word not in ("[", "]")]
-            typer.main.get_command(make_app(evaluation[1])).make_context("eval", arguments)
+            typer.main.get_command(evaluation).make_context("eval", arguments)
         else:
             typed = {word.split("=")[0] for word in words if word.startswith("--")}
             assert typed <= options(script, words[0] if words else ""), command

@@ -23,7 +23,6 @@ from __future__ import annotations
 import copy
 import functools
 import importlib.util
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable

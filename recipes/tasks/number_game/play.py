@@ -22,7 +22,6 @@ from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
 
 RESULT = "result.json"
-KEPT = "finished episodes are kept"
 SAMPLING = ("temperature", "top_p", "max_tokens", "asks")
 
 
@@ -68,15 +67,7 @@ class Agent:
         """
         self.server = server
         self._score = score
-        self._chat = ChatServer(
-            server.api_base,
-            server.model,
-            retries=server.retries,
-            timeout=server.timeout,
-            refused="does it serve a vision-language model under this name?",
-            kept=KEPT,
-        )
-        self._chat.owner("--model")
+        self._chat = ChatServer(server.api_base, server.model, retries=server.retries, timeout=server.timeout)
 
     def decide(self, image: bytes) -> Decision:
         """Show a screenshot (PNG) until a response has an answer, `asks` times at most."""
@@ -99,13 +90,13 @@ class Agent:
     def _ask(self, image: bytes) -> str:
         picture = "data:image/png;base64," + base64.b64encode(image).decode()
         content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
-        choices = self._chat.complete(
+        completion = self._chat.complete(
             [{"role": "user", "content": content}],
             temperature=self.server.temperature,
             top_p=self.server.top_p,
             max_tokens=self.server.max_tokens,
-        ).result()
-        return choices[0].text if choices else ""
+        )
+        return completion.text
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import importlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     }
 '''
 # The client's HTTP library: httpx, or httpx2 from openai 3 on.
-httpx = importlib.import_module(openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
+httpx = importlib.import_module(openai.DefaultHttpxClient.__base__.__module__.partition(".")[0])
 SAMPLED, GREEDY = Sampling(8, 1.0, 1.0, 32, 0), Sampling(1, 0.0, 1.0, 32, 0)
 
 
@@ -125,7 +125,7 @@ class ScriptedSampler:
             texts[0] = self.first.get(question.row, texts[0])
             lengths = [len(text.split()) for text in texts]
             logprobs = [None if sampling.greedy else -0.25 * length for length in lengths]
-            yield Group(question.row, tuple(map(Response, texts, lengths, ["stop"] * sampling.n, logprobs)))
+            yield Group(question.row, tuple(map(Response, texts, lengths, [False] * sampling.n, logprobs)))
 
     def close(self) -> None:
         self.closed = True
@@ -146,50 +146,35 @@ class ScriptedServer:
         self.requests: list[dict[str, Any]] = []
         self.statuses: list[int] = []  # statuses of the next replies; 0 breaks the connection
         self.die_after: int | None = None  # replies until every connection breaks
-        self.most_choices = 1_000
-        self.logprob: Any = -0.5
-        self.nan_from: int | None = None  # number of the reply from which log-probabilities are NaN
-        self.served = self.running = self.most_running = 0
+        self.running = self.most_running = 0
         self.slow = 0.0  # seconds before a reply
-        self.reply = self.completion  # request -> payload
+        self.reply: Callable[[dict[str, Any]], Any] = self.completion
 
-    async def answer(self, request: Any) -> Any:
-        if self.die_after is not None and self.served >= self.die_after:
+    def answer(self, request: Any) -> Any:
+        if self.die_after is not None and len(self.requests) >= self.die_after:
             raise httpx.ConnectError("scripted", request=request)
         if request.url.path == "/v1/models":
-            return httpx.Response(200, json={"object": "list", "data": self.models})
-        asked = json.loads(await request.aread())
+            return httpx.Response(200, json={"object": "list", "data": self.models}, request=request)
+        asked = json.loads(request.read())
         self.requests.append(asked | {"path": request.url.path})
         self.running += 1
         self.most_running = max(self.most_running, self.running)
-        status = self.statuses.pop(0) if self.statuses else 200
-        self.served += status == 200
-        await asyncio.sleep(self.slow if status == 200 else 0)
+        time.sleep(self.slow)
         self.running -= 1
+        status = self.statuses.pop(0) if self.statuses else 200
         if status == 0:
             raise httpx.ReadError("scripted", request=request)
         if status != 200:
-            return httpx.Response(status, json={"error": {"message": f"scripted {status}"}})
-        return httpx.Response(200, content=json.dumps(self.reply(asked)))
+            return httpx.Response(status, json={"error": {"message": f"scripted {status}"}}, request=request)
+        return httpx.Response(200, json=self.reply(asked), request=request)
 
     def completion(self, request: dict[str, Any]) -> dict[str, Any]:
         index = int(request["messages"][-1]["content"].split()[2])
-        count = min(request.get("n", 1), self.most_choices)
-        texts = [scripted_text(index, sample + request["seed"] % 1000, 0.5) for sample in range(count)]
+        text = scripted_text(index, request["seed"] % 1000, 0.5)
         return {
             "model": request["model"],
-            "choices": [self.choice(text) for text in texts],
-            "usage": {"completion_tokens": sum(len(text.split()) for text in texts)},
-        }
-
-    def choice(self, text: str) -> dict[str, Any]:
-        broken = self.nan_from is not None and len(self.requests) >= self.nan_from
-        logprob = float("nan") if broken else self.logprob
-        content = [{"token": token, "logprob": logprob} for token in text.split()]
-        return {
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop",
-            "logprobs": {"content": content},
+            "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {"completion_tokens": len(text.split())},
         }
 
 
@@ -197,12 +182,9 @@ class ScriptedServer:
 def server(monkeypatch) -> ScriptedServer:
     """A scripted server that every HTTP request of the test goes to; pauses between tries are short."""
     scripted = ScriptedServer()
-
-    async def handle(transport: Any, request: Any) -> Any:
-        return await scripted.answer(request)
-
-    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lambda transport, request: scripted.answer(request))
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.02)
     return scripted
 
 
@@ -232,7 +214,7 @@ class World:
         patch.setattr(Subject, "start", start)
 
     def subject(self, label: str, name: str) -> Subject:
-        return Subject(label, name, name, f"hash of {name}", self.reward_path.parent)
+        return Subject(label, name, f"hash of {name}", self.reward_path.parent)
 
     def plan(self, **changes: Any) -> EvaluationPlan:
         own = {"task": "sums", "subjects": (self.subject("model", "model"),), "data": self.data}

@@ -29,18 +29,17 @@ def test_a_page_fits_a_phone_is_filtered_and_runs_nothing_of_the_models(browser,
     page.on("request", lambda request: requests.append(request.url))
     page.goto(path.as_uri())
     assert page.locator(".sample:visible").count() == len(samples)
-    assert page.locator("figure svg").count() == 3
+    assert page.locator("figure svg").count() == 2
     page.locator("#open-all").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate("window.hacked") is None
     assert "<script>window.hacked = 1</script>" in page.locator("#sample-list").inner_text()
-    for name, value, rows in (
-        ("outcome", samples[0].outcome, [each.question.row for each in samples if each.outcome == samples[0].outcome]),
-    ):
-        page.select_option(f"select[name={name}]", value)
-        assert 0 < len(rows) < len(samples)
-        assert [int(number) for number in page.locator(".sample:visible .row-number").all_text_contents()] == rows
-        page.select_option(f"select[name={name}]", "")
+    chosen = samples[0].outcome
+    rows = [each.question.row for each in samples if each.outcome == chosen]
+    assert 0 < len(rows) < len(samples)
+    page.select_option("select[name=outcome]", chosen)
+    assert [int(number) for number in page.locator(".sample:visible .row-number").all_text_contents()] == rows
+    page.select_option("select[name=outcome]", "")
     page.fill("input[name=text]", "WHAT IS 11 ")
     assert page.locator(".sample:visible").count() == 1
     assert complaints == [], "the policy had nothing to stop"

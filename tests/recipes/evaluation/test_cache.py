@@ -1,71 +1,60 @@
-"""The file of finished answers: read back whole, resumed after half a line, one writer, and one key for one meaning."""
+"""The file of finished answers: read back whole, resumed after half a line, one key for one meaning."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
 
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.evaluation import cache
 from recipes.evaluation.cache import ResponseFile
-from recipes.evaluation.sampling import Group, Response, Sampling, clean_text
+from recipes.evaluation.questions import Question
+from recipes.evaluation.sampling import Group, Response, Sampling
 
-TEXTS = ("two\nlines", "\u2028\x00\r", clean_text("half a pair \ud800"), "", '{"row": 7,')
-
-
-@contextlib.contextmanager
-def opened(path, *, append=False):
-    with contextlib.closing(ResponseFile(path)) as file:
-        if append:
-            file.open_for_append()
-        yield file
+TEXTS = ("two\nlines", "\u2028\x00\r", "", '{"row": 7,')
 
 
 def group(row: int) -> Group:
-    return Group(row, tuple(Response(text, len(text), "stop", -1.5) for text in TEXTS))
+    return Group(row, tuple(Response(text, len(text), False, -1.5) for text in TEXTS))
+
+
+def missing(file: ResponseFile, *rows: int) -> list[int]:
+    return [question.row for question in file.missing([Question(row, [], "", "") for row in rows])]
 
 
 @pytest.fixture
 def filled(tmp_path):
     """A file with the rows 4, 0 and 9."""
-    path = tmp_path / "responses.jsonl"
-    with opened(path, append=True) as file:
-        for row in (4, 0, 9):
-            file.append(group(row))
-    return path
+    file = ResponseFile(tmp_path / "responses.jsonl")
+    for row in (4, 0, 9):
+        file.append(group(row))
+    return file.path
 
 
 def test_half_a_line_is_cut_off_and_the_rest_is_read_back(filled):
     whole = filled.read_bytes()
     filled.write_bytes(whole + b'{"row": 5, "responses": [{"te')
-    with opened(filled, append=True) as file:
-        assert 5 not in file
-        file.append(group(5))
+    file = ResponseFile(filled)
+    assert missing(file, 4, 5, 9) == [5]
+    file.append(group(5))
     assert filled.read_bytes().startswith(whole)
-    with opened(filled) as file:
-        assert [file.read(row) for row in (9, 5, 0, 4)] == [group(row) for row in (9, 5, 0, 4)]
+    assert [ResponseFile(filled).read(row) for row in (9, 5, 0, 4)] == [group(row) for row in (9, 5, 0, 4)]
 
 
-def test_a_broken_line_in_the_middle_is_named(filled):
-    lines = filled.read_text().splitlines(keepends=True)
-    filled.write_text(lines[0] + "not a record\n" + lines[2])
-    with pytest.raises(RecipeError) as error:
-        ResponseFile(filled)
-    assert (error.value.where, "line 2" in error.value.what) == (str(filled), True)
+def test_a_broken_line_in_the_middle_is_asked_again(filled):
+    lines = filled.read_bytes().split(b"\n")
+    filled.write_bytes(b"\n".join([lines[0], b"not a record", *lines[2:]]))
+    file = ResponseFile(filled)
+    assert missing(file, 4, 0, 9) == [0]
 
 
-def test_writers_do_not_mix_and_see_what_was_written_before_them(filled):
-    with opened(filled) as late:
-        with opened(filled, append=True) as early:
-            early.append(group(7))
-            with pytest.raises(RecipeError) as error:
-                late.open_for_append()
-            assert error.value.where == str(filled)
-        late.open_for_append()
-        assert 7 in late
+def test_writers_do_not_mix(filled):
+    one, other = ResponseFile(filled), ResponseFile(filled)
+    for file, row in ((one, 7), (other, 8), (one, 10)):
+        file.append(group(row))
+    assert [file.read(row) for file, row in ((one, 10), (one, 7), (other, 8))] == [group(10), group(7), group(8)]
+    assert missing(ResponseFile(filled), 4, 0, 9, 7, 8, 10) == []
 
 
 def test_whatever_changes_the_answers_changes_the_file():

@@ -64,7 +64,6 @@ def test_only_what_the_cache_lacks_is_generated(world, reward_path):
     again, same = world.run(world.plan(limit=10))
     assert (len(asked), world.started, same) == (10, ["model"], folder), "a model that is not needed is not loaded"
     assert again.models == first.models
-    assert again.generated == {"model_sampled": 0}
     world.run(world.plan())
     assert asked == list(range(30)), "a larger limit asks only what is new"
     world.run(world.plan(limit=5, fresh=True))
@@ -87,17 +86,13 @@ def test_samples_that_are_greedy_too_are_generated_once(world):
     assert passes["sampled"].figures["pass@1"] == passes["greedy"].figures["pass@1"]
 
 
-def test_a_folder_of_something_else_is_not_overwritten(world, tmp_path):
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "precious.txt").write_text("mine")
+def test_a_folder_that_exists_is_not_overwritten(world, tmp_path):
     with pytest.raises(RecipeError) as error:
-        world.run(world.plan(output=target))
+        world.run(world.plan(output=tmp_path))
     assert error.value.where == "--output_dir"
-    with pytest.raises(RecipeError):
-        world.run(world.plan(output=target / "precious.txt", overwrite=True))
     assert world.samplers["model"].asked == [], "seen before the work"
-    world.run(world.plan(output=target, overwrite=True))
+    (tmp_path / "out").mkdir()
+    world.run(world.plan(output=tmp_path / "out", overwrite=True))
 
 
 @pytest.fixture
@@ -129,7 +124,7 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     assert manifest.settings["filter"]["not_probed"] == 10
     assert manifest.rows == len(rows) == result.filtered.kept
     assert manifest.settings["probe"]["models"] == {"model": "hash of model"}
-    assert json.loads(manifest.settings["source_manifest"])["source"] == "test"
+    assert manifest.source == str(split)
     assert kept.schema.equals(pq.read_schema(split)), "the trainer reads both files alike"
 
 
@@ -184,9 +179,15 @@ def test_a_reward_without_an_accuracy_and_with_a_fault_is_evaluated_to_the_end(w
     assert "ccuracy" not in page.partition("<main>")[2].replace("states no accuracy", "")
 
 
-def test_a_reward_that_judges_nothing_ends_the_evaluation(world, tmp_path):
+@pytest.mark.parametrize("failing", ["", "<answer>"])
+def test_a_reward_that_judges_no_response_of_a_pass_ends_the_evaluation(world, tmp_path, failing):
+    """The other model has figures, and this one would have a score of 0."""
     path = tmp_path / "none.py"
-    path.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None): return None")
+    head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None): return "
+    path.write_text(f"{head}None if {failing!r} in solution_str else 2.0")
+    world.samplers["old"].skill, world.samplers["new"].skill = -1.0, 1.0  # only the trained model answers
+    world.samplers["old"].first = dict.fromkeys(range(30), "I do not know.")
     with pytest.raises(RecipeError) as error:
-        world.run(world.plan(reward=Reward(str(path))))
+        world.run(world.two(reward=Reward(str(path))))
     assert "none.py:1" in error.value.what
+    assert ("trained_greedy" if failing else "base_greedy") in error.value.what

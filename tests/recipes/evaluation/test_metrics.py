@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from recipes.evaluation.metrics import Collector, binary_entropy_bits, question_figures, token_entropy_nats
+from recipes.evaluation.metrics import Collector, question_figures, token_entropy_nats
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
 
@@ -20,22 +20,22 @@ def score(right, value=None, reason=""):
 def test_token_entropy_estimates_the_entropy_of_the_distribution_that_was_sampled():
     probabilities = np.array([0.55, 0.25, 0.15, 0.05])
     drawn = np.random.default_rng(0).choice(4, size=(400, 50), p=probabilities)
-    responses = [Response("", 50, "stop", float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
+    responses = [Response("", 50, False, float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
     error = np.log(probabilities[drawn]).std() / math.sqrt(drawn.size)
     assert token_entropy_nats(responses) == pytest.approx(scipy.stats.entropy(probabilities), abs=4 * error)
-    short, long = Response("", 1, "stop", -4.0), Response("", 99, "stop", -99.0)
+    short, long = Response("", 1, False, -4.0), Response("", 99, False, -99.0)
     assert token_entropy_nats([short, long]) == pytest.approx(103 / 100), "weighs tokens and not responses"
-    for unknown in (("", 3, "stop", None), ("", None, "stop", -1.0), ("", 0, "stop", 0.0)):
+    for unknown in (("", 3, False, None), ("", None, False, -1.0), ("", 0, False, 0.0)):
         assert token_entropy_nats([short, Response(*unknown)]) is None
 
 
 def test_a_group_is_summed_up():
     scores = [score(1, reason="correct"), score(0, 0.1, "wrong_value"), score(0, 0.1, "wrong_value"), score(0)]
     responses = [
-        Response("", 4, "stop", -2.0),
-        Response("", 6, "length", -3.0),
-        Response("", 2, "stop", -1.0),
-        Response("", 8, "stop", -4.0),
+        Response("", 4, False, -2.0),
+        Response("", 6, True, -3.0),
+        Response("", 2, False, -1.0),
+        Response("", 8, False, -4.0),
     ]
     collector = Collector(Sampling(4, 1.0))
     figures = collector.add(responses, scores)
@@ -50,7 +50,6 @@ def test_a_group_is_summed_up():
             "pass@2": 0.5,
             "pass@4": 1.0,
             "group_entropy_bits": scipy.stats.entropy([0.25, 0.75], base=2),
-            "score_entropy_bits": binary_entropy_bits(0.3),
             "token_entropy_nats": 0.5,
             "mean_tokens": 5.0,
             "truncated": 0.25,
@@ -60,25 +59,13 @@ def test_a_group_is_summed_up():
     assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
 
 
-def test_a_reward_without_an_accuracy_has_its_score_alone():
-    collected = Collector(Sampling(2, 1.0, 1.0, 8))
-    for values in ([10.0, 2.0], [-3.0, -3.0], [0.0, 10.0]):
-        scores = [Score(value, None, "scored") for value in values]
-        responses = [Response("", 3, "stop", -1.0)] * 2
-        collected.add(responses, scores)
-    summary = collected.summary
-    assert (summary.measure, summary.figures["mean_score"].value) == ("score", pytest.approx(16 / 6))
-    assert not {"accuracy", "pass@1", "group_entropy_bits"} & summary.figures.keys()
-    assert summary.groups == {"without variance": 1}
-
-
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]
     passes = [Collector(Sampling(1, 0.0, 1.0, 8), given) for given in (None, clusters)]
     for collected in passes:
         for right in rights:
-            collected.add([Response("", 3, "stop", None)], [score(right)])
+            collected.add([Response("", 3, False, None)], [score(right)])
     (each, together) = (collected.summary for collected in passes)
     assert (each.different, together.different) == (13, 4)
     alone, clustered = each.figures["accuracy"], together.figures["accuracy"]

@@ -16,7 +16,9 @@ from recipes.statistics import Interval
     [
         ({}, 0.2, {}, "good", ["Train:", "80.0% of the groups have some variance", "of 32 prompts a step about 26"]),
         ({}, 0.6, {}, "weak", ["--filter_out", "60.0%", "about 13"]),
-        ({"accuracy": 0.02}, 0.2, {}, "bad", ["Fine-tune first", "easier", "2.0%"]),
+        ({"accuracy": 0.02}, 0.2, {}, "bad", ["fine-tune first"]),
+        ({"accuracy": 0.97}, 0.2, {}, "bad", ["use a harder set"]),
+        ({"score_variance": 0.005}, 0.2, {}, "bad", ["no signal"]),
         ({"accuracy": 0.02}, 0.2, {"no_answer": 60}, "bad", ["format", "60.0%"]),
     ],
 )

@@ -16,7 +16,7 @@ from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
 
 def judged(reward, truth, texts, **more):
     question = Question(0, [{"role": "user", "content": "?"}], truth, "gsm8k", id="test-17", **more)
-    return reward.score(question, [Response(text, 3, "stop", None) for text in texts])
+    return reward.score(question, [Response(text, 3, False, None) for text in texts])
 
 
 def test_a_reward_of_easyr1s_own_form_is_evaluated_as_it_is_trained(tmp_path):
@@ -61,21 +61,11 @@ def test_flexible_beside_strict():
     scores = judged(gsm8k, "72", texts)
     assert [(score.accuracy, score.flexible) for score in scores] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
     assert [score.value for score in scores] == [1.0, 0.0, 0.0, 0.1], "what training sees stays strict"
-    figures = question_figures([Response(text, 3, "stop", None) for text in texts], scores)
+    figures = question_figures([Response(text, 3, False, None) for text in texts], scores)
     assert (figures["accuracy"], figures["flexible"]) == (0.25, 0.5)
     assert judged(countdown, '{"target": 3, "numbers": [3]}', ["<answer>3</answer>"])[0].flexible is None
     switched = Reward("reward_functions/gsm8k.py", {"flexible": True})
     assert judged(switched, "72", ["so it is 72"])[0].accuracy == 1.0
-
-
-def test_a_reward_that_raises_for_the_flexible_figure_alone_counts_as_wrong_there(tmp_path):
-    file = tmp_path / "picky.py"
-    file.write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None, flexible=False):\n"
-        "    if flexible:\n        raise ValueError('no')\n"
-        "    return {'score': 0.0, 'accuracy': 0.0}\n"
-    )
-    assert [score.flexible for score in judged(Reward(str(file)), "72", ["72"])] == [0.0]
 
 
 def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
@@ -93,7 +83,7 @@ def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
         (0.25, False),
         (1, False),
     ]
-    figures = question_figures([Response("text", 1, "stop", None)] * len(scores), scores)
+    figures = question_figures([Response("text", 1, False, None)] * len(scores), scores)
     assert (figures["reward/right"], figures["reward/brief"]) == (0.5, (1 / 7 + 0.5 + 0.25 + 1) / 4)
     changed = reward.sha256
     (tmp_path / "brief.py").write_text(f"{head}2.0")

@@ -16,7 +16,7 @@ from recipes.evaluation.cli import Options
 from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import load_questions
-from recipes.evaluation.sampling import Sampling
+from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
 
@@ -41,25 +41,36 @@ def test_the_recipes_chat_template_replaces_the_models(make_data):
     other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
     assert other._tokens(questions[0]) != own._tokens(questions[0])
     assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
-    names = [Engine().generator(), Engine(dtype="float16").generator(), Engine(chat_template="x").generator()]
-    assert len(set(names)) == 3, "what changes the answers is in the cache's key"
-    assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
 
 
-def test_the_caches_key_has_the_precision_of_this_machine_and_vllms_version(monkeypatch):
-    here: dict[str, Any] = {"gpus": 0, "model": ("a GPU", (9, 0)), "vllm": "0.28.0"}
+def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
+    here: dict[str, Any] = {"gpus": 0, "vllm": "0.28.0"}
     monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: here["gpus"])
-    monkeypatch.setattr(vllm_engine.gpus, "model", lambda: here["model"])
-    monkeypatch.setattr(vllm_engine, "installed", lambda name: here.get(name))
-    assert Engine().generator() == Engine(dtype="float32").generator() == "vllm 0.28.0 float32"
-    here |= {"gpus": 1}
-    assert Engine().generator() == "vllm 0.28.0 auto on compute capability 9.0"
-    here |= {"model": ("one without bfloat16", (7, 5)), "vllm": "0.29.0"}
-    assert Engine().generator() == "vllm 0.29.0 auto on compute capability 7.5"
-    assert Engine(dtype="float16").generator() == "vllm 0.29.0 float16"
-    asked = Subject("model", "m", "m", "hash", Server("http://host/v1", "m"))
+    monkeypatch.setattr(vllm_engine, "installed", here.get)
+    names = [Engine().generator()]
+    assert names == ["vllm 0.28.0 float32"]
+    for changed in ({"gpus": 1}, {"vllm": "0.29.0"}):
+        here |= changed
+        names.append(Engine().generator())
+    for settings in ({"chat_template": "x"}, {"template_arguments": {"a": 1}}, {"processor": {"max_pixels": 512}}):
+        names.append(Engine(**settings).generator())
+    assert len(set(names)) == 6
+    assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
+    asked = Subject("model", "m", "hash", Server("http://host/v1", "m"))
     assert asked.generator(Engine()) == "server", "which this machine's vLLM does not answer for"
-    assert asked.generator(Engine(max_pixels=512)) == "server None-512", "images are sent with the bounds"
+    assert "512" in asked.generator(Engine(processor={"max_pixels": 512})), "images are sent with the bounds"
+
+
+def test_broken_weights_are_found_by_their_log_probabilities():
+    def choice(logprob):
+        return SimpleNamespace(text="4", token_ids=[1, 2], finish_reason="stop", cumulative_logprob=logprob)
+
+    assert vllm_engine._response(choice(-1.5), 3, Sampling(4, 1.0)) == Response("4", 2, False, -1.5)
+    assert vllm_engine._response(choice(-1.5), 3, Sampling(1, 0.0)).logprob is None, "it is no entropy"
+    for broken in (float("nan"), float("-inf")):
+        with pytest.raises(RecipeError) as found:
+            vllm_engine._response(choice(broken), 3, Sampling(1, 0.0))
+        assert "row 3" in found.value.what
 
 
 def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch):
@@ -88,7 +99,6 @@ def test_the_recipes_template_arguments_and_top_k_are_in_prompts_and_keys(make_d
         for value in (True, False)
     ]
     assert tokens[0] != tokens[1]
-    assert Engine(template_arguments={"enable_thinking": False}).generator() != Engine().generator()
     words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]
     recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
     made = plan._engine(Options(), recipe, make_data(2))

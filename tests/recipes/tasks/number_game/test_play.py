@@ -49,7 +49,7 @@ def test_whole_episodes_in_chromium(chromium_path, agent, tmp_path):
 
 
 def test_prose_and_silence_count_as_wrong_and_the_game_goes_on(chromium_path, agent, tmp_path):
-    script = iter(["It depends.", "", None, "Who knows?", "Answer: 7", "Answer: 0", "", "", ""])
+    script = iter(["It depends.", "", "", "Who knows?", "Answer: 7", "Answer: 0", "", "", ""])
     mute, server = agent(lambda request: next(script))
     (result,), _ = run(mute, tmp_path, EPISODES[:1])
     assert [(each.choice, each.reason) for each in result.rounds][::2] == [(None, "no_answer")] * 2
