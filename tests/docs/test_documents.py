@@ -13,12 +13,7 @@ import typer
 import typer.main
 
 from recipes.config.variables import variable_names
-<<<<<<< HEAD
-from recipes.evaluation.cli import make_app
-=======
-from recipes.engines.checkpoints import Checkpoint
 from recipes.evaluation.cli import app as evaluation
->>>>>>> rooms/evaluation
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
 
