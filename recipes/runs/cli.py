@@ -65,10 +65,10 @@ def compare(
     second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
 ) -> None:
     """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.runs.compare import compared
+    from recipes.runs.compare import compared, table
 
     with reported_errors():
-        Console().print(compared(*(runs.read(runs.find(name)) for name in (first, second))))
+        Console().print(table(compared(*(runs.read(runs.find(name)) for name in (first, second)))))
 
 
 @app.command()
