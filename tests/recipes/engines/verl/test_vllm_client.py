@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import pytest
 import zmq
 
-from recipes.engines.verl import upstream
-
 
 @pytest.fixture
 def vllm_client(monkeypatch, vllm_named):
@@ -96,31 +94,3 @@ def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client
 
     monkeypatch.setattr(zmq.Poller, "poll", late)
     send(vllm_client, receiver)
-
-
-def test_verls_own_ways_of_sending_take_that_sender_and_tell_it_of_the_call(vllm_client, monkeypatch):
-    from verl.workers.rollout.vllm_rollout import vllm_rollout
-
-    adapter = object.__new__(vllm_client.WatchfulServerAdapter)
-    seen = []
-
-    async def call(self, method, non_block=False, timeout=None, args=(), kwargs=None):
-        return asyncio.sleep(0) if non_block else None
-
-    class Sender(vllm_client.WatchfulSender):
-        async def async_send_weights(self, weights):
-            seen.append(vllm_client.RECEIVING.get())
-
-    monkeypatch.setattr(vllm_rollout.ServerAdapter, "_execute_method", call)
-    upstream.sender_that_notices_the_end()
-    assert vllm_rollout.BucketedWeightSender is vllm_client.WatchfulSender
-    monkeypatch.setattr(vllm_rollout, "BucketedWeightSender", Sender)
-    engine = SimpleNamespace(update_weights_bucket_megabytes=1)
-    adapter.__dict__.update(
-        config=SimpleNamespace(checkpoint_engine=engine), use_shm=False, zmq_handle="ipc://x", _has_server=False,
-        replica_rank=1, rollout_rank=1, _delta_weight_transfer_engine_initialized=True,
-    )  # fmt: skip
-    asyncio.run(adapter.update_weights(iter([]), wire_format="named_tensors"))
-    asyncio.run(adapter.update_weights(iter([([("a", None)], True)]), wire_format="delta_flush"))
-    assert len(seen) == 2
-    assert all(call is not None for call in seen)
