@@ -1,4 +1,4 @@
-"""Python files that rewards are: `file.py:function`, how one is loaded and awaited, what it takes from its own folder.
+"""Reward files: `file.py:function`, loading one, awaiting async rewards, and the files that a reward uses.
 
 Every process that judges a response imports this: the standard library alone.
 """

@@ -71,7 +71,7 @@ def _refuse() -> None:
 
 
 def why_children_lack_cuda() -> str | None:
-    """Return what shows that CUDA was initialised in this process, so that forked children cannot use it; else None."""
+    """Return why forked children cannot use CUDA: it was initialised in this process; else None."""
     status = driver_status()
     if status in (None, NOT_INITIALIZED):
         return None

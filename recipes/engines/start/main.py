@@ -229,7 +229,7 @@ class LocalTaskRunner:
 
 
 def end_now(status: int) -> NoReturn:
-    """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
+    """End this process without Python's clean-up, which takes a second."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
