@@ -14,7 +14,6 @@ from recipes.engines.start import forkserver, main
 @pytest.fixture(autouse=True)
 def tested_ray(monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda name: versions.TESTED_RAY)
-    monkeypatch.setattr(versions, "check", lambda hardware: None)
     for name in ("RAY_ADDRESS", main.SWITCH):
         monkeypatch.delenv(name, raising=False)
 
