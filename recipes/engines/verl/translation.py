@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from recipes.config import objective
@@ -150,14 +152,24 @@ def left_out(recipe: Recipe) -> list[str]:
     """Return notes on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
     if recipe.trainer.patches or recipe.engine != "verl":
         return []
+    from recipes.engines.verl import upstream
+
+    kept = [each.apply.__name__ for each in upstream.CHANGES if each.needed]
+    left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
+    if recipe.hardware == "gpu":
+        left = [each.apply.__name__ for each in upstream.CHANGES if not each.place.startswith("cpu")]
     lines = [
-        "RECIPES_PATCHES=0: verl as it is, but for what a machine without a GPU needs (docs/ARCHITECTURE.md); every "
-        "process is started anew",
-        "dumps have no ids of rows, steps no accuracy and no parts of the reward; a response whose reward raises is "
-        "dropped; a resumed run has the learning rate of its checkpoint",
+        f"RECIPES_PATCHES=0: verl as it is, without the registered engine, its own sampler and {', '.join(left)} "
+        "(docs/ARCHITECTURE.md); old log-probabilities are computed, and every process is started anew",
+        "dumps and validations have no ids of rows, steps report no accuracy and no parts of the reward, and a "
+        "response whose reward raises is dropped",
     ]
+    if recipe.hardware == "cpu":
+        lines.append(f"a machine without a GPU needs the plug-in recipes/engines/cpu and {', '.join(kept)}")
     if recipe.worker.actor.model.lora.rank:
         lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
+    if recipe.trainer.load_checkpoint_path or recipe.trainer.find_last_checkpoint:
+        lines.append("a resumed run has the learning rate of its checkpoint")
     return lines
 
 
@@ -439,6 +451,29 @@ def command(recipe: Recipe) -> list[str]:
     return [sys.executable, "-m", module, *overrides(recipe), *hydra]
 
 
+COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
+
+
+def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables of the compile caches of PyTorch, Triton and vLLM, which are kept from run to run.
+
+    By default PyTorch's is in /tmp, until a reboot, and Triton's in one of two folders, by who compiles first. vLLM's
+    processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
+    (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it
+    atomically now (pytorch/pytorch#162432). vLLM keeps each version's and each model's apart.
+    """
+    home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
+    usable = _can_write(compiled)
+    folders = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
+    return {**(folders if _can_write(home) else {}), COMPILE_CACHE_OFF: "0" if usable else "1"}
+
+
+def _can_write(folder: Path) -> bool:
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
+
+
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
@@ -451,7 +486,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     if recipe.hardware == "cpu":
         return variables | settings.environment(recipe, environ)
     # verl's own value, which vLLM reads once, at import
-    defaults = {"VLLM_LOGGING_LEVEL": "WARN"}
+    defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
     if importlib.util.find_spec("flashinfer") is None:
         defaults["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return variables | {name: environ.get(name, value) for name, value in defaults.items()}

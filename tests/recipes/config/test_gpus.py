@@ -51,6 +51,22 @@ def test_a_lost_gpu_is_not_counted_and_the_next_start_says_what_to_set(monkeypat
     assert [gpu.index for gpu in nvidia.gpus_here()] == ["0"]
 
 
+def test_what_is_compiled_is_kept_where_it_can_be_written_whole(monkeypatch, tmp_path):
+    """vLLM gives each version of itself, of torch and of the model a folder of its own below this one."""
+    home, file = tmp_path / "cache", tmp_path / "file"
+    file.touch()
+    kept = {f"{name}_CACHE_DIR": str(home / place) for name, place in FOLDERS.items()}
+    assert verl.compile_caches({"XDG_CACHE_HOME": str(home)}) == {**kept, verl.COMPILE_CACHE_OFF: "0"}
+    assert verl.compile_caches({"XDG_CACHE_HOME": str(file)}) == {verl.COMPILE_CACHE_OFF: "1"}, "cannot be written to"
+    apart = {"XDG_CACHE_HOME": str(home), "VLLM_CACHE_ROOT": str(file / "vllm")}
+    assert verl.compile_caches(apart) == {**kept, verl.COMPILE_CACHE_OFF: "1"}
+    recipe = load("countdown", environ={}, hardware="gpu")
+    given = verl.environment(recipe, {"TRITON_CACHE_DIR": "/mine", "XDG_CACHE_HOME": str(home)})
+    assert given["TRITON_CACHE_DIR"] == "/mine"
+    assert given["TORCHINDUCTOR_CACHE_DIR"] == str(home / "torch" / "inductor")
+
+
+FOLDERS = {"TORCHINDUCTOR": "torch/inductor", "TRITON": "triton"}
 LOST = "0, GPU-aaaa, 4, 143771\n1, GPU-bbbb, [GPU is lost], [GPU is lost]\n"
 
 

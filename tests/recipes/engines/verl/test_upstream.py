@@ -20,7 +20,7 @@ def test_a_run_of_verl_as_it_is_names_nothing_of_ours_but_the_reward_and_what_cp
     assert ours == {"trainer.checkpoint_callback_class"} | needed
     assert "verl.trainer.main_ppo" in translation.command(recipe)
     assert translation.environment(recipe, {})[upstream.SWITCH] == "0"
-    assert upstream.SWITCH in translation.left_out(recipe)[0]
+    assert any("whole_responses" in line for line in translation.left_out(recipe))
     assert translation.left_out(load("gsm8k", environ={}, hardware=hardware)) == []
     assert not str(keys["actor_rollout_ref.actor.policy_loss.loss_mode"]).startswith(translation.ON_POLICY_PREFIX)
     assert "algorithm.rollout_correction.bypass_mode" not in keys
@@ -30,6 +30,19 @@ def test_what_verl_as_it_is_cannot_do_is_refused():
     with pytest.raises(RecipeError) as caught:
         translation.translate(load("gsm8k", environ={"LR_SCHEDULER_TYPE": "linear", **OFF}, hardware="gpu"))
     assert "RECIPES_PATCHES" in caught.value.fix
+
+
+def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
+    made = []
+    needed = upstream.Change(lambda: made.append("needed"), "model", "", "", True)
+    other = upstream.Change(lambda: made.append("other"), "model", "", "", False)
+    monkeypatch.setattr(upstream, "CHANGES", [needed, other])
+    monkeypatch.setenv(upstream.SWITCH, "0")
+    upstream.apply("model", "server")
+    assert made == ["needed"]
+    monkeypatch.delenv(upstream.SWITCH)
+    upstream.apply("model")
+    assert made == ["needed", "needed", "other"]
 
 
 def test_the_engine_is_found_by_its_vendor_and_verls_own_by_another(monkeypatch):
