@@ -1,4 +1,4 @@
-"""Python files that rewards are: `file.py:function`, how one is loaded and awaited, what it takes from its own folder.
+"""Reward files: `file.py:function`, loading one, awaiting async rewards, and the files that a reward uses.
 
 Every process that judges a response imports this: the standard library alone.
 """
@@ -115,20 +115,12 @@ def find_beside(path: str | Path) -> None:
 
 
 def helpers(path: Path) -> dict[str, Path]:
-    """Return what a file imports from its own folder: name -> file or folder; found without running it."""
-    found: dict[str, Path] = {}
-    waiting = [path]
-    while waiting:
-        heads = {name.partition(".")[0] for name in _names(waiting.pop())[0]} - {"", *found}
-        for name in heads:
-            module, package = path.with_name(f"{name}.py"), path.with_name(name)
-            if module.is_file():
-                found[name] = module
-                waiting.append(module)
-            elif (package / "__init__.py").is_file():
-                found[name] = package
-                waiting += package.rglob("*.py")
-    return found
+    """Return what a file itself imports from its own folder: name -> file or folder; found without running it."""
+    heads = {name.partition(".")[0] for name in _names(path)[0]} - {""}
+    places = {name: (path.with_name(f"{name}.py"), path.with_name(name)) for name in sorted(heads)}
+    files = {name: file for name, (file, _) in places.items() if file.is_file()}
+    packages = {name: folder for name, (_, folder) in places.items() if (folder / "__init__.py").is_file()}
+    return {**packages, **files}
 
 
 def own_files(path: Path) -> list[Path]:

@@ -7,31 +7,33 @@ GRPO learns only where a group of responses disagrees. A model that answers noth
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from jinja2 import TemplateError
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from recipes.config import Recipe, dry_run, load
-from recipes.config.layers import flatten
+from recipes.config.layers import flatten, read
+from recipes.config.names import verl_package
 from recipes.data.custom import ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.verl import translation as verl
-from recipes.errors import RecipeError, did_you_mean, reported_errors
+from recipes.errors import RecipeError, reported_errors
 from recipes.paths import (
     CONFIGS,
     ROOT,
@@ -43,8 +45,11 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight.model import check_model
-from recipes.runs.metrics import read_history
+from recipes.runs.folder import opened, script
+from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
+from recipes.runs.supervise import supervise, watchdog_seconds
+from recipes.runs.terminal import Progress
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
 VARIABLES = {
@@ -64,16 +69,17 @@ SAME_AS_ACTOR = {
 """Prefix of verl's keys for GRPO -> prefix of the same keys for its supervised trainer."""
 WORKED = "solution"
 """Field of `extra_info` that holds a row's worked answer, as the model should write it."""
-SHOWN_EVERY = 5.0
-"""Seconds between two lines of a running trainer."""
+LINES = 50
+"""Steps that are printed, of a run that has more."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A warm start: the recipe it belongs to and verl's settings."""
+    """A warm start: the recipe it belongs to, verl's configuration, and what of it is not verl's default."""
 
     recipe: Recipe
-    settings: Any  # an OmegaConf tree of what differs from verl's own sft_trainer_engine.yaml
+    settings: Any  # verl's sft_trainer_engine.yaml as Hydra composes it
+    overrides: list[str]
 
     @property
     def experiment(self) -> str:
@@ -92,35 +98,36 @@ class Plan:
 
 
 def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
-    """Stack verl's defaults, `configs/sft/settings.yaml`, the recipe, variables and arguments; later wins.
+    """Stack verl's defaults, the recipe, `configs/sft/settings.yaml`, variables and arguments; later wins.
 
     Args:
         task: a recipe's name or path.
         arguments: `key=value` in the keys of verl's supervised trainer.
 
     Raises:
-        RecipeError: a key that verl's trainer does not have, or a value of the wrong type.
+        RecipeError: Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
     """
     recipe = load(task, environ={name: value for name, value in environ.items() if name not in VARIABLES})
-    given = [f"{key}={environ[name]}" for name, key in VARIABLES.items() if environ.get(name)]
-    layers = {
-        str(relative_to_cwd(SETTINGS)): OmegaConf.load(SETTINGS),
-        "environment variables": OmegaConf.from_dotlist(given),
-        "arguments": OmegaConf.from_dotlist(list(arguments)),
-    }
-    known = verls_keys()
-    for where, layer in layers.items():
-        _check(known, layer, where)
-    return Plan(recipe, OmegaConf.merge(_of_recipe(recipe), *layers.values()))
+    overrides = [_forced(name, value) for name, value in {**_of_recipe(recipe), **flatten(read(SETTINGS))}.items()]
+    overrides += [f"{key}={environ[name]}" for name, key in VARIABLES.items() if environ.get(name)]
+    overrides += arguments
+    try:
+        with initialize_config_dir(f"{verl_package()}/trainer/config", version_base=None):
+            return Plan(recipe, compose("sft_trainer_engine", overrides), overrides)
+    except HydraException as error:
+        raise RecipeError(
+            " ".join(str(error).split()),
+            where=f"{', '.join(VARIABLES)}, or an argument",
+            fix="python -m verl.trainer.sft_trainer --cfg job shows the keys of verl's supervised trainer",
+        ) from error
 
 
-def _of_recipe(recipe: Recipe) -> DictConfig:
+def _of_recipe(recipe: Recipe) -> dict[str, Any]:
     """Return the keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
-    experiment = f"{recipe.trainer.experiment_name or recipe.name}_sft"
     keys = {
         "data.max_length": recipe.data.max_prompt_length + recipe.data.max_response_length,
         "trainer.project_name": recipe.trainer.project_name,
-        "trainer.experiment_name": experiment,
+        "trainer.experiment_name": f"{recipe.trainer.experiment_name or recipe.name}_sft",
         "trainer.n_gpus_per_node": recipe.trainer.n_gpus_per_node,
         "trainer.logger": ["console", "file"],
     }
@@ -128,38 +135,12 @@ def _of_recipe(recipe: Recipe) -> DictConfig:
         for prefix, ours in SAME_AS_ACTOR.items():
             if name.startswith(prefix):
                 keys[ours + name.removeprefix(prefix)] = value
-    settings = OmegaConf.create()
-    for name, value in keys.items():
-        OmegaConf.update(settings, name, value)
-    return settings
+    return keys
 
 
-def verls_keys() -> list[str]:
-    """Return the dotted keys of verl's composed `sft_trainer_engine.yaml`."""
-    from hydra import compose, initialize_config_dir
-
-    found = importlib.util.find_spec("verl")
-    if found is None or found.origin is None:
-        raise RecipeError("verl is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
-    with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
-        return list(_flat(compose("sft_trainer_engine")))
-
-
-def _flat(settings: Any) -> dict[str, Any]:
-    """Dotted keys of an OmegaConf tree with their values."""
-    tree: Any = OmegaConf.to_container(settings)
-    return flatten(tree)
-
-
-def _check(known: list[str], layer: Any, where: str) -> None:
-    """Refuse keys that verl's supervised trainer does not have; below an empty entry every key is free."""
-    for name in _flat(layer):
-        if not any(name == key or name.startswith(f"{key}.") for key in known):
-            raise RecipeError(
-                f"verl's supervised trainer has no key {name!r}",
-                where=where,
-                fix=did_you_mean(name, known) or "python -m verl.trainer.sft_trainer --cfg job shows its keys",
-            )
+def _forced(name: str, value: Any) -> str:
+    """Return an override that sets a key, whether verl's configuration has it or leaves it open."""
+    return f"++{verl.override(name, value, known=True)}"
 
 
 def write_rows(chosen: Plan) -> tuple[int, int]:
@@ -176,8 +157,7 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
     tokenizer = chat_tokenizer(
         model.tokenizer_path or model.path, model.custom_chat_template, trust_remote_code=bool(model.trust_remote_code)
     )
-    template = dict(OmegaConf.select(chosen.settings, "data.apply_chat_template_kwargs") or {})
-    template |= {"tokenize": True, "return_dict": False}
+    template = {**data.apply_chat_template_kwargs, "tokenize": True, "return_dict": False}
     limit, kept, long = min(int(data.max_length), int(data.max_token_len_per_gpu)), [], 0
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
@@ -187,7 +167,7 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
                 raise RecipeError(
                     f"row {number} has an image, and a warm start trains on text alone",
-                    where=f"{file}: {pictures if row.get(pictures) else 'prompt'}",
+                    where=file,
                     fix="train this recipe with GRPO, or start from a model that already answers",
                 )
             worked = (row.get("extra_info") or {}).get(WORKED)
@@ -198,22 +178,21 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
                     fix=f"give each row a response as the model should write it in the column {WORKED!r}, "
                     "or train with GRPO alone",
                 )
-            messages = [*row["prompt"], {"role": "assistant", "content": worked}]
+            messages, refused = [*row["prompt"], {"role": "assistant", "content": worked}], ""
             try:
                 whole = tokenizer.apply_chat_template(messages, **template)
                 prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
             except (TemplateError, TypeError) as error:
+                refused = f"the chat template refuses it: {error}"
+            else:
+                if whole[: len(prompt)] != prompt:
+                    refused = "with its answer, the chat template writes the prompt itself in other tokens"
+            if refused:
                 raise RecipeError(
-                    f"row {number}: the chat template refuses it: {error}",
-                    where=f"chat template of {model.path}; {file}",
-                    fix="write the prompts as the template has them, or take another by data.override_chat_template",
-                ) from error
-            if whole[: len(prompt)] != prompt:
-                raise RecipeError(
-                    f"row {number}: with its answer, the chat template writes the prompt itself in other tokens",
+                    f"row {number}: {refused}",
                     where=f"chat template of {model.path}; {file}",
                     fix="set data.apply_chat_template_kwargs so that answers begin where the prompt ends (a reasoning "
-                    "model's enable_thinking), or give the model another template",
+                    "model's enable_thinking), or take another template by data.override_chat_template",
                 )
             if len(whole) > limit:
                 long += 1
@@ -232,69 +211,61 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
 
 def command(chosen: Plan) -> list[str]:
     """Return the argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
-    known = set(verls_keys())
-    settings: Any = {
-        **_flat(chosen.settings),
-        "data.train_files": str(chosen.rows),
-        "trainer.default_local_dir": str(checkpoint_dir(chosen.experiment)),
-    }
+    places = {"data.train_files": chosen.rows, "trainer.default_local_dir": checkpoint_dir(chosen.experiment)}
     ranks = f"--nproc_per_node={chosen.settings.trainer.n_gpus_per_node}"
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
     module = "recipes.engines.verl.sft" if chosen.recipe.hardware == "cpu" else "verl.trainer.sft_trainer"
-    words = [verl.override(name, value, name in known) for name, value in settings.items()]
+    words = [*chosen.overrides, *(_forced(name, str(place)) for name, place in places.items())]
     hydra = [f"hydra.run.dir={verl.quoted(str(run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
     return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]
 
 
 def run(chosen: Plan, console: Console) -> int:
     """Make the rows, train, and put the model where MODEL_PATH finds it. Returns the exit code."""
-    recipe, folder = chosen.recipe, run_dir(chosen.experiment)
+    recipe, checkpoints = chosen.recipe, checkpoint_dir(chosen.experiment)
+    taken = ""
     if chosen.model.exists():
-        raise RecipeError(
-            "there is a model of that name already",
-            where=str(relative_to_cwd(chosen.model)),
-            fix="EXPERIMENT_NAME=another_name, or remove the folder",
-        )
-    checkpoints = checkpoint_dir(chosen.experiment)
-    if (folder / "config.yaml").exists() or (checkpoints.exists() and not chosen.rows.exists()):
-        raise RecipeError(
-            f"{chosen.experiment} is a run of GRPO, whose metrics and checkpoints a warm start would replace",
-            where=f"EXPERIMENT_NAME: {relative_to_cwd(folder)}, {relative_to_cwd(checkpoints)}",
-            fix="EXPERIMENT_NAME=another_name",
-        )
+        taken = "there is a model of that name already"
+    elif (run_dir(chosen.experiment) / "config.yaml").exists() or (checkpoints.exists() and not chosen.rows.exists()):
+        taken = "that is a run of GRPO, whose metrics and checkpoints a warm start would replace"
+    if taken:
+        where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
+        raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     versions.check(recipe.hardware)
     for remark in check_model(recipe):
         console.print(f"note: {remark}")
-    recipe = ready(recipe, console.print)
-    chosen = Plan(recipe, chosen.settings)
+    chosen = Plan(ready(recipe, console.print), chosen.settings, chosen.overrides)
     rows, long = write_rows(chosen)
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.settings.data.max_length} tokens)")
-    _check_steps(chosen, rows)
-    log, metrics = folder / "train.log", folder / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)  # of an attempt that made no model
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    console.print(f"warm start of {chosen.settings.model.path}; verl's own output goes to {relative_to_cwd(log)}")
-    environment = {
-        **os.environ,
-        **verl.environment(recipe, os.environ),
-        "PYTHONPATH": python_path(),
-        "VERL_FILE_LOGGER_PATH": str(metrics),
-    }
-    log.unlink(missing_ok=True)
-    trainer = Child(command(chosen), environment, log, ROOT)
-    try:
-        code = _follow(trainer, metrics, console)
-    except KeyboardInterrupt:
+    steps = steps_of(chosen, rows)
+    chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
+    shutil.rmtree(checkpoints, ignore_errors=True)  # of an attempt that made no model
+    with opened(chosen.experiment) as files:
+        files.metrics.unlink(missing_ok=True)
+        files.log.unlink(missing_ok=True)
+        console.print(f"warm start of {chosen.settings.model.path}; verl's output: {relative_to_cwd(files.log)}")
+        environment = {**os.environ, **verl.environment(recipe, os.environ), "PYTHONPATH": python_path()}
+        environment["VERL_FILE_LOGGER_PATH"] = str(files.attempt)
+        progress = Progress(console, steps)
+        progress.phase("the supervised trainer starts")
+        outcome = supervise(
+            Child(command(chosen), environment, files.log, ROOT),
+            files.log,
+            0,
+            MetricsFollower(files.attempt, files.metrics),
+            progress,
+            watchdog_seconds(os.environ),
+            [partial(_show, progress=progress, last=steps)],
+        )
+    if outcome.interrupted:
         console.print("stopped; the same command starts again from the beginning")
-        return 130
-    finally:
-        trainer.stop()
+        return outcome.exit_code
     saved = next(checkpoints.glob("global_step_*/huggingface"), None)
-    if code or saved is None:
-        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
+    if outcome.exit_code or saved is None:
+        cause = outcome.hung or (outcome.error and outcome.error.error) or "no model was saved"
         raise RecipeError(
-            "\n".join([f"the supervised trainer ended with exit code {code} and saved no model:", *tail]),
-            where=str(relative_to_cwd(log)),
+            f"the supervised trainer ended with exit code {outcome.code}: {cause}",
+            where=str(relative_to_cwd(files.log)),
             fix="mend what its last lines say, and start again",
         )
     chosen.model.parent.mkdir(parents=True, exist_ok=True)
@@ -306,8 +277,12 @@ def run(chosen: Plan, console: Console) -> int:
     return 0
 
 
-def _check_steps(chosen: Plan, rows: int) -> None:
-    """Refuse a batch without rows, and more steps than the epochs have: verl would not reach its saving step."""
+def steps_of(chosen: Plan, rows: int) -> int:
+    """Return the updates of a warm start on so many rows; MAX_STEPS ends it earlier.
+
+    Raises:
+        RecipeError: a batch has more rows than there are.
+    """
     settings = chosen.settings
     steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)
     if steps < 1:
@@ -316,32 +291,16 @@ def _check_steps(chosen: Plan, rows: int) -> None:
             where="data.train_batch_size",
             fix=f"TRAIN_BATCH_SIZE={max(1, rows // 4)}",
         )
-    asked = OmegaConf.select(settings, "trainer.total_training_steps")
-    if asked is not None and int(asked) > steps:
-        raise RecipeError(
-            f"{asked} steps are more than the {steps} of {settings.trainer.total_epochs} epochs",
-            where="MAX_STEPS (trainer.total_training_steps)",
-            fix=f"MAX_STEPS={steps} or fewer, or a larger TOTAL_EPOCHS",
+    return min(steps, int(settings.trainer.total_training_steps or steps))
+
+
+def _show(step: Step, progress: Progress, last: int) -> None:
+    """Print every so many steps, and the last; other lines of the metrics are of validations."""
+    if (step.step == last or step.step % -(-last // LINES) == 0) and "train/loss" in step.data:
+        progress.note(
+            f"step {step.step} | loss {step.data['train/loss']:.4f} | grad-norm {step.data['train/grad_norm']:.3f} | "
+            f"lr {step.data['train/lr']:.2g}"
         )
-
-
-def _follow(trainer: Child, metrics: Path, console: Console) -> int:
-    """Print a line of the newest metrics now and then until the trainer ends. Returns its exit code."""
-    start, shown = time.monotonic(), 0
-    while True:
-        code = trainer.poll()
-        steps = [step for step in read_history(metrics) if "train/loss" in step.data]  # others are of validations
-        if len(steps) > shown:
-            shown, last = len(steps), steps[-1]
-            console.print(
-                f"step {last.step} | loss {last.data['train/loss']:.4f} | "
-                f"grad-norm {last.data['train/grad_norm']:.3f} | lr {last.data['train/lr']:.2g} | "
-                f"{time.monotonic() - start:.0f} s"
-            )
-        if code is not None:
-            return code
-        trainer.refresh()
-        time.sleep(SHOWN_EVERY if shown else 0.2)
 
 
 def main(
@@ -353,8 +312,8 @@ def main(
     with reported_errors():
         chosen = plan(task, arguments or (), os.environ)
         if dry_run(os.environ):
-            console.print(OmegaConf.to_yaml(chosen.settings))
-            console.print(" ".join(command(chosen)))
+            print(OmegaConf.to_yaml(chosen.settings))
+            print(script(command(chosen), {}))
             return
         raise typer.Exit(run(chosen, console))
 

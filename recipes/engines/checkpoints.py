@@ -40,7 +40,7 @@ TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of an engine's checkpoints beside those of the ranks, which both engines name alike.
+    """Names of an engine's checkpoint files; the ranks' files have the same names for both engines.
 
     Attributes:
         tracker: names the last step that was saved; the engine writes it after everything else.
@@ -99,7 +99,7 @@ class Checkpoint:
     model: Path | None
 
     def holds(self) -> frozenset[str]:
-        """Return what it has at least one file of: `EVERYTHING` or a part."""
+        """Return the parts of which it has at least one file."""
         names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
         return frozenset(name.group(1) for name in names if name)
 
@@ -137,12 +137,12 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """Parts that the checkpoints of a run have to have.
+    """What the checkpoints of a run have to contain.
 
     Attributes:
         layout: of the engine.
         ranks: that train, on all machines.
-        parts: what a step was saved with, by its number; None where nobody has written that down.
+        parts: what a step was saved with, by its number; None where that is not recorded.
     """
 
     layout: Layout
@@ -150,9 +150,9 @@ class Expected:
     parts: Callable[[int], frozenset[str] | None]
 
     def damage(self, checkpoint: Checkpoint) -> str:
-        """The first thing that the engine would stumble over in a checkpoint; empty where it is whole.
+        """Return which file of a checkpoint is missing or damaged; empty if it is whole.
 
-        Of a step whose parts nobody wrote down, the weights are asked for, and each part that it has a file of.
+        A step whose parts are not recorded has to have the weights, and whole every part of which it has a file.
         """
         parts = self.parts(checkpoint.step) or (checkpoint.holds() | {MODEL})
         root = checkpoint.folder.parent
@@ -181,7 +181,7 @@ def _damage(file: Path) -> str:
 
 
 def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, and what is wrong with those that come before it in turn.
+    """The last whole checkpoint, and what is wrong with later ones.
 
     The step that the tracker names comes first, then those before it, the last one first; where the tracker names no
     step that is there, all of them.
@@ -234,7 +234,7 @@ def request_stop(folder: Path) -> None:
 
 
 def withdraw_stop(folder: Path) -> bool:
-    """Take a request to stop back; whether there was one."""
+    """Withdraw a request to stop; return whether there was one."""
     was_there = (folder / STOP_REQUEST).exists()
     (folder / STOP_REQUEST).unlink(missing_ok=True)
     return was_there

@@ -259,11 +259,10 @@ def register() -> None:
 
     # Names that the module takes from flash-attn where it is installed
     # (verl/models/transformers/qwen2_vl.py:45 (`is_flash_attn_2_available()`)).
-    if not hasattr(qwen2_vl, "flash_attn_varlen_func"):
-        qwen2_vl.flash_attn_varlen_func = packed_attention
-        qwen2_vl._flash_supports_window_size = True
-        qwen2_vl._flash_supports_deterministic = False
-        qwen2_vl._flash_use_top_left_mask = False
+    qwen2_vl.flash_attn_varlen_func = packed_attention
+    qwen2_vl._flash_supports_window_size = True
+    qwen2_vl._flash_supports_deterministic = False
+    qwen2_vl._flash_use_top_left_mask = False
     qwen2_vl.qwen2_vl_attn_forward = _qwen2_vl_forward(qwen2_vl.qwen2_vl_attn_forward)
 
 

@@ -138,10 +138,6 @@ class Contract:
 
     def read(self, result: Any, response: str) -> Answer:
         """The answer for a response. Raises RewardError where it breaks the contract."""
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise self._error("the reward returned something to await, and is no async function", response)
         if not isinstance(result, Mapping):
             score = as_number(result) if self._numbers_alone else None
             if score is None:

@@ -1,6 +1,6 @@
-"""A reward that imports modules of its own folder, in place of its file, which the trainer loads by its path.
+"""Loaded by the trainer in place of a reward file that imports modules of its own folder.
 
-The reward's folder is the last on Python's path, so that no file there takes the place of another program's module.
+The reward's folder is the last on Python's path, so that its files hide no other module.
 """
 
 from __future__ import annotations

@@ -33,11 +33,10 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
     assert sft.plan("gsm8k", [], TINY).settings.optim.lr == 2e-4, "LR of GRPO's recipe is another"
 
 
-def test_a_key_that_verls_trainer_does_not_have_names_the_nearest():
+def test_a_key_that_verls_trainer_does_not_have_is_named():
     with pytest.raises(RecipeError) as caught:
         sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)
     assert "optim.lrr" in caught.value.what
-    assert "optim.lr" in caught.value.fix
 
 
 def written(tmp_path, monkeypatch, solutions: list[str | None]) -> sft.Plan:
@@ -65,34 +64,35 @@ def test_rows_become_chat_messages_and_long_ones_are_counted(tmp_path, monkeypat
     assert row["messages"][1]["content"].endswith("#### 8")
 
 
-def test_rows_without_worked_answers_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(RecipeError) as caught:
-        sft.write_rows(written(tmp_path, monkeypatch, ["#### 8", None]))
-    assert "row 1" in caught.value.what
-    assert "extra_info.solution" in caught.value.where
-
-
-def test_steps_that_the_epochs_do_not_have_are_refused(tmp_path, monkeypatch):
+def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
+    """verl saves the model at the last step alone."""
     chosen = written(tmp_path, monkeypatch, ["#### 8"])
     with pytest.raises(RecipeError) as caught:
-        sft._check_steps(chosen, rows=63)
+        sft.steps_of(chosen, rows=63)
     assert "TRAIN_BATCH_SIZE" in caught.value.fix
-    chosen.settings.trainer.total_training_steps = 7
-    with pytest.raises(RecipeError) as caught:
-        sft._check_steps(chosen, rows=128)
-    assert "MAX_STEPS=6" in caught.value.fix
-    sft._check_steps(chosen, rows=192)
+    for most, steps in ((None, 6), (7, 6), (2, 2)):
+        chosen.settings.trainer.total_training_steps = most
+        assert sft.steps_of(chosen, rows=128) == steps
 
 
-@pytest.mark.parametrize(("prompt", "images"), [("<image>5 + 3?", []), ("5 + 3?", [{"bytes": b"\x89PNG"}])])
-def test_images_are_refused(tmp_path, monkeypatch, prompt, images):
-    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+@pytest.mark.parametrize(
+    ("prompt", "images", "solution", "what"),
+    [
+        ("<image>5 + 3?", [], "#### 8", "image"),
+        ("5 + 3?", [{"bytes": b"\x89PNG"}], "#### 8", "image"),
+        ("5 + 3?", [], None, "worked"),
+    ],
+)
+def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
+    chosen = written(tmp_path, monkeypatch, [solution])
     rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
     rows[0]["prompt"][0]["content"] = prompt
     rows[0]["images"] = images
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     with pytest.raises(RecipeError) as caught:
         sft.write_rows(chosen)
+    assert "row 0" in caught.value.what
+    assert what in caught.value.what
     assert "train.parquet" in caught.value.where
 
 

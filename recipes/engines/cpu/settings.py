@@ -27,7 +27,11 @@ CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB of its cache; by default it wants nearly all of the machine's memory."""
 ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 """vLLM's engine in the process that asks it."""
-SPINS = 5000
+SPINS = "5000"
+"""How often a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
+
+On two cores, 32 responses of 62 tokens with gradients take 209 ms if it sleeps at once and 163 so; while another
+program keeps one of the cores busy, 305 and 365, with OpenMP's own 300,000 1,085."""
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
 SMALLEST_BUCKET = 16
@@ -82,22 +86,11 @@ def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
         **VLLM,
         **ONE_PROCESS,
         "VLLM_NO_USAGE_STATS": "1",
-        **_waiting(environ),
+        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "passive"),
+        "GOMP_SPINCOUNT": environ.get("GOMP_SPINCOUNT", SPINS),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-
-
-def _waiting(environ: Mapping[str, str]) -> dict[str, str]:
-    """Have threads look `SPINS` times for the next operation before they sleep; the user's values stay.
-
-    Waking a thread takes longer than a tiny model's operation. On two cores, 32 responses of 62 tokens with gradients
-    take 209 ms if it sleeps at once, 163 so, 156 if it looks 10,000 times. While another program keeps one of the cores
-    busy, they take 305, 365 and 427; with OpenMP's own 300,000, 1,085. Several ranks were not measured.
-    """
-    if policy := environ.get("OMP_WAIT_POLICY"):
-        return {"OMP_WAIT_POLICY": policy}
-    return {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": environ.get("GOMP_SPINCOUNT") or str(SPINS)}
 
 
 def _ranks(recipe: Recipe) -> int:

@@ -1,4 +1,7 @@
-"""The recipe in EasyR1's words. Names and nesting are EasyR1's already; what only verl has must be neutral."""
+"""A recipe as EasyR1's keys, command and environment.
+
+The names are EasyR1's already; keys that only verl has must be at their default.
+"""
 
 from __future__ import annotations
 

@@ -70,13 +70,9 @@ def _refuse() -> None:
     raise CudaWhileImporting(found)
 
 
-def why_children_lack_cuda(driver: Callable[[], int | None] | None = None) -> str | None:
-    """Return what shows that CUDA was initialised in this process, so that forked children cannot use it; else None.
-
-    Args:
-        driver: for tests; answers as `driver_status`.
-    """
-    status = (driver or driver_status)()
+def why_children_lack_cuda() -> str | None:
+    """Return why forked children cannot use CUDA: it was initialised in this process; else None."""
+    status = driver_status()
     if status in (None, NOT_INITIALIZED):
         return None
     return f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"

@@ -23,7 +23,6 @@ import yaml
 
 from recipes.engines import versions
 from recipes.engines.start import cuda, forkserver, ray_head
-from recipes.errors import reported_errors
 from recipes.memory import gpus
 
 SWITCH = "RECIPES_FORK_WORKERS"
@@ -69,8 +68,6 @@ AFTER_RAY = {
 def main() -> int:
     """Run the trainer, or, in a process forked for it, one of the run's other processes; the exit status."""
     hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
-    with reported_errors():
-        versions.check(hardware)
     if hardware == "cpu":
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty, Ray would refuse the logical slots that verl counts
     if os.environ.get("RAY_ADDRESS"):  # that cluster has its sizes, and Ray refuses them where it only connects
@@ -229,7 +226,7 @@ class LocalTaskRunner:
 
 
 def end_now(status: int) -> NoReturn:
-    """End this process, whose work is done, without taking apart what the imports built, which takes a second."""
+    """End this process without Python's clean-up, which takes a second."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -1,4 +1,4 @@
-"""Run instead of a new Python interpreter: ask the fork server for a process; without a server, do the ordinary thing.
+"""Started in place of a Python interpreter: ask the fork server for a process; without a server, become Python.
 
 Two callers start it. It imports next to nothing, since it runs once for every process.
 
@@ -32,7 +32,7 @@ STARTS_PROCESS = "from multiprocessing.spawn import spawn_main"
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the caller wants of these arguments."""
+    """Start a Ray worker or a process of `multiprocessing`, by these arguments."""
     if "-c" in arguments:
         start_process(arguments)
     else:

@@ -144,7 +144,7 @@ class EndInOrder(CheckpointCallback):
 
 
 class ExactModels(EndInOrder):
-    """The saved configuration names the type of the saved weights too, so that nobody rounds them by default."""
+    """Writes the type of the saved weights into the saved configuration, so that loading does not round them."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
         super().on_save(trainer, global_step, checkpoint_dir, **kwargs)

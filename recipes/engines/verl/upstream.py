@@ -28,7 +28,7 @@ machines without a GPU all that import verl, and those with vLLM."""
 
 @dataclass(frozen=True)
 class Change:
-    """A change, and what is known of it."""
+    """A change: where it is made, what it gains, and the pull request that would replace it."""
 
     apply: Callable[[], None]
     place: Place

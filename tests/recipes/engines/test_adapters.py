@@ -23,28 +23,6 @@ def with_adapters():
     return get_peft_model(AutoModelForCausalLM.from_config(config), adapters)
 
 
-def test_verl_collects_adapters_with_fsdp2_and_none_with_fsdp1(one_rank):
-    """Once FSDP1 gives as many, `adapters_spread` in config/gpus.py and its check can go."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-    from verl.utils.fsdp_utils import collect_lora_params, get_fsdp_wrap_policy
-
-    found = {}
-    for version in (1, 2):
-        model = with_adapters()
-        if version == 1:
-            policy = get_fsdp_wrap_policy(module=model, is_lora=True)
-            model = FullyShardedDataParallel(
-                model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=True
-            )
-        else:
-            fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        found[version] = collect_lora_params(model, layered_summon=False, base_sync_done=True)
-    assert not found[1]
-    assert found[2]
-
-
 def test_adapters_are_spread_by_fsdp2_on_gpus_unless_the_user_says_otherwise():
     recipe = load("custom", environ=LORA, hardware="gpu")
     assert recipe.worker.actor.strategy == "fsdp2"

@@ -48,16 +48,6 @@ def test_the_copy_is_patched_and_compiles_and_the_source_stays(on_cpu):
 
 
 @needs_easyr1
-def test_a_source_with_a_change_of_the_users_is_patched_into_a_copy_of_its_own(copy):
-    file = copy / "verl/trainer/core_algos.py"
-    file.write_text("# mine\n" + file.read_text())
-    home = source.patched(copy, on_cpu=True)
-    assert (home / "verl/trainer/core_algos.py").read_text().startswith("# mine")
-    assert home != source.patched(HOME, on_cpu=True)
-    assert len(source.check({"EASYR1_HOME": str(copy)}, True)) == 1, "it is not the tested commit"
-
-
-@needs_easyr1
 def test_a_patch_that_does_not_apply_names_the_file(copy, monkeypatch, tmp_path):
     file = copy / "verl/trainer/main.py"
     file.write_text(file.read_text().replace("ray.init(", "ray.init (", 1))

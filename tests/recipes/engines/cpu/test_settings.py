@@ -40,18 +40,6 @@ def test_the_users_values_are_not_overridden() -> None:
     assert native & set(settings.keys(recipe())) == fixed
 
 
-def test_threads_wait_as_the_user_says() -> None:
-    """libgomp looks at the number before the policy: the plug-in's must not undo a policy of the user's."""
-    number = str(settings.SPINS)
-    for given, wanted in (
-        ({}, ("passive", number)),
-        ({"GOMP_SPINCOUNT": "7"}, ("passive", "7")),
-        ({"OMP_WAIT_POLICY": "active"}, ("active", None)),
-    ):
-        found = settings.of_trainers(1, given)
-        assert (found["OMP_WAIT_POLICY"], found.get("GOMP_SPINCOUNT")) == wanted
-
-
 def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:
     """Packed attention is asked for with packing, and never without it."""
     for architecture, packed in (("qwen3", True), ("gpt2", False)):

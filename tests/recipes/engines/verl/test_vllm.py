@@ -1,0 +1,232 @@
+"""vLLM as verl's server, and verl's client of it: sockets of two runs, a receiver that fails, whole responses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from recipes.engines.verl import upstream
+from recipes.paths import ROOT
+
+TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
+TOKENS = [5, 9, 7, 11, 3]
+
+
+@dataclass
+class Server:
+    """The names that the two patches replace, put back after each test."""
+
+    sampling_params: Any
+    processor: Any
+
+
+@pytest.fixture
+def server(monkeypatch, vllm_named):
+    from transformers import AutoTokenizer
+    from verl.workers.rollout.vllm_rollout import vllm_async_server
+    from vllm import SamplingParams
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+
+    processor = "vllm.v1.engine.output_processor:RequestState"
+    monkeypatch.setattr(vllm_async_server, "SamplingParams", SamplingParams)
+    monkeypatch.setattr(RequestState, "make_request_output", upstream.original(processor, "make_request_output"))
+    return Server(vllm_async_server, OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False))
+
+
+def answers(server: Server, abort_after: int | None = None, **given: Any) -> list[Any]:
+    """What a request's task gets while the model gives it `TOKENS`, with `given` as verl's server passes it."""
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+    from vllm.v1.outputs import LogprobsLists
+
+    parameters = server.sampling_params.SamplingParams(max_tokens=len(TOKENS), logprobs=0, **given)
+    request = EngineCoreRequest(
+        request_id="r",
+        external_req_id="r",
+        prompt_token_ids=[1, 2],
+        mm_features=None,
+        sampling_params=parameters,
+        pooling_params=None,
+        arrival_time=0.0,
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+    )
+    queue, found = RequestOutputCollector(parameters.output_kind, "r"), []
+    server.processor.add_request(request, None, None, 0, queue)
+    for position, token in enumerate(TOKENS[:abort_after]):
+        lists = LogprobsLists(np.array([[token]]), np.array([[-float(token)]]), np.array([0]), None)
+        last = position == len(TOKENS) - 1
+        output = EngineCoreOutput("r", [token], new_logprobs=lists, finish_reason=FinishReason.LENGTH if last else None)
+        server.processor.process_outputs([output], 0.0, None)
+        found.append(queue.get_nowait())
+    if abort_after is not None:
+        server.processor.abort_requests(["r"], internal=True)
+        found.append(queue.get_nowait())
+    return [answer for answer in found if answer is not None]
+
+
+def read(answer: Any) -> tuple[list[int], list[float], str | None]:
+    """What verl reads of an answer (vllm_async_server.py, `generate`)."""
+    output = answer.outputs[0]
+    probabilities = [entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)]
+    return list(output.token_ids), probabilities, output.finish_reason
+
+
+@pytest.mark.parametrize("abort_after", [None, 0, 1, 3])
+def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server, abort_after):
+    before = answers(server, abort_after)
+    upstream.whole_responses.__wrapped__()
+    now = answers(server, abort_after)
+    assert len(before) == (len(TOKENS) if abort_after is None else abort_after + 1)
+    assert len(now) == (1 if abort_after == 0 else 2)
+    assert read(now[-1])[0] == TOKENS[:abort_after]
+    assert read(now[-1]) == read(before[-1])
+    assert before[-1].outputs[0].text or abort_after == 0
+    assert not now[-1].outputs[0].text
+
+
+def test_a_request_that_ends_at_a_text_keeps_its_text(server):
+    upstream.whole_responses.__wrapped__()
+    assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text
+    assert server.sampling_params.SamplingParams(max_tokens=1, detokenize=True).detokenize
+
+
+@pytest.fixture
+def ends(monkeypatch, vllm_named):
+    """`ends(address)`: names of the sockets of two ranks, as trainer and vLLM form them in the cluster at `address`."""
+    from verl.workers.rollout.base import BaseRollout, get_rollout_class
+    from verl.workers.rollout.vllm_rollout import vllm_rollout
+    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+
+    upstream.apply("model", "server")
+    config = SimpleNamespace(
+        tensor_model_parallel_size=2, data_parallel_size=1, pipeline_model_parallel_size=1, layered_summon=False
+    )
+    monkeypatch.setattr(BaseRollout, "__init__", lambda self, *_: setattr(self, "config", config))
+    monkeypatch.setattr(vllm_rollout, "is_support_ipc", lambda: True)
+    monkeypatch.setenv("RAY_LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("VERL_REPLICA_RANK", "0")
+    monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
+
+    def of(address: str) -> tuple[list[str], list[str]]:
+        context = SimpleNamespace(get_job_id=lambda: "01000000", gcs_address=address)
+        monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+        server = SimpleNamespace(replica_rank=0, node_rank=0)
+        for name in ("address", "port"):
+            for kind in ("master", "data_parallel_rpc", "dp_rpc", "dp_master"):
+                setattr(server, f"_{kind}_{name}", None)
+        vLLMHttpServer._post_init(server, "0,1")
+        sent, received = [], []
+        for rank in range(2):
+            monkeypatch.setenv("RANK", str(rank))
+            sent.append(get_rollout_class("vllm")(config, None, None).zmq_handle)
+            worker = SimpleNamespace(local_rank=rank, model_runner=None)
+            received.append(vLLMColocateWorkerExtension._get_zmq_handle(worker))
+        return sent, received
+
+    return of
+
+
+def test_two_runs_on_one_machine_have_sockets_of_their_own(ends):
+    (first, in_vllm), (second, in_other) = ends("10.0.0.1:51234"), ends("10.0.0.1:51235")
+    assert first == in_vllm
+    assert second == in_other
+    assert len({*first, *second}) == 4, "by Ray's job id alone there would be two"
+    assert all(len(name) < 107 for name in ends("[2001:0db8:85a3:0000:0000:8a2e:0370:7334]:51234")[0])
+    assert os.environ["VERL_RAY_JOB_ID"].startswith("01000000-2001-")
+
+
+@pytest.fixture
+def vllm_client(monkeypatch, vllm_named):
+    from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer
+
+    from recipes.engines.verl import vllm_client
+
+    nothing = SimpleNamespace(synchronize=lambda: None, ipc_collect=lambda: None, empty_cache=lambda: None)
+    monkeypatch.setattr(bucketed_weight_transfer, "get_torch_device", lambda: nothing)
+    monkeypatch.setattr(vllm_client, "POLL_MILLISECONDS", 20)
+    return vllm_client
+
+
+class Receiver(threading.Thread):
+    """vLLM's worker: it acknowledges so many messages, and then it fails, or closes its end as verl's does."""
+
+    def __init__(self, address: str, acknowledged: int) -> None:
+        super().__init__()
+        self.address, self.acknowledged, self.ended = address, acknowledged, threading.Event()
+
+    def run(self) -> None:
+        socket = zmq.Context.instance().socket(zmq.REP)
+        socket.setsockopt(zmq.RCVTIMEO, 20_000)  # a sender that failed sends nothing: the test fails and does not hang
+        socket.connect(self.address)
+        for _ in range(self.acknowledged):
+            socket.recv_pyobj()
+            socket.send(b"")
+        self.ended.set()
+        socket.close(linger=100)
+
+
+def send(vllm_client, receiver: Receiver) -> None:
+    """Send five messages: one that announces four buckets, and the buckets."""
+    import torch
+
+    sender = vllm_client.WatchfulSender(zmq_handle=receiver.address, bucket_size_mb=1, use_shm=True)
+    weights = ((f"layer {number}", torch.zeros(200_000)) for number in range(4))
+    receiver.start()
+    try:
+        asyncio.run(sender.async_send_weights(weights))
+    finally:
+        receiver.join()
+
+
+@pytest.mark.parametrize("acknowledged", [0, 1, 2])
+def test_the_receivers_error_ends_the_sending(vllm_client, monkeypatch, tmp_path, acknowledged):
+    """vLLM's worker fails before it receives anything, before the first tensors, or while it loads them."""
+    receiver = Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged)
+
+    def result(_: object) -> None:
+        raise RuntimeError("Worker failed")
+
+    def wait(calls: list, timeout: float) -> tuple[list, list]:
+        return (calls, []) if receiver.ended.wait(timeout) else ([], calls)
+
+    monkeypatch.setattr(vllm_client.ray, "wait", wait)
+    monkeypatch.setattr(vllm_client.ray, "get", result)
+    called = vllm_client.RECEIVING.set("the call")
+    with pytest.raises(RuntimeError, match="Worker failed"):
+        send(vllm_client, receiver)
+    vllm_client.RECEIVING.reset(called)
+    assert not list(tmp_path.iterdir()), "the socket's file is gone"
+
+
+@pytest.mark.parametrize("acknowledged", [1, 2])
+def test_a_rank_that_did_not_call_sees_its_own_receiver_fail(vllm_client, tmp_path, acknowledged):
+    """The second worker of an engine over two GPUs fails: the first rank's call has not ended."""
+    with pytest.raises(RuntimeError, match="vLLM"):
+        send(vllm_client, Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged))
+
+
+def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path):
+    """Also where the sender looks only when the answer, the end of the call and of the socket are all there."""
+    receiver = Receiver(f"ipc://{tmp_path}/weights.sock", 5)
+    monkeypatch.setattr(vllm_client.ray, "wait", lambda calls, timeout: (calls, []))
+    monkeypatch.setattr(vllm_client.ray, "get", lambda call: None)
+    poll = zmq.Poller.poll
+
+    def late(self: zmq.Poller, limit: int) -> list:
+        if receiver.ended.wait(0.05):
+            receiver.join()
+        return poll(self, limit)
+
+    monkeypatch.setattr(zmq.Poller, "poll", late)
+    send(vllm_client, receiver)
