@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from recipes.model_files import model_config, text_config
 
@@ -110,7 +113,13 @@ def published_shape(name: str) -> Shape | None:
 def published_config(name: str) -> Mapping[str, Any]:
     """Sizes in the `config.json` of a model on a hub by its name; empty for a name not listed here."""
     plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
-    return next((config for known, config in PUBLISHED.items() if known.lower() == plain), {})
+    return next((config for known, config in published().items() if known.lower() == plain), {})
+
+
+@cache
+def published() -> dict[str, dict[str, Any]]:
+    """Sizes in the `config.json` of models on the hub, by name; the forms -Instruct and -Base have the same."""
+    return yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))["models"]
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
@@ -134,54 +143,3 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         heads=heads,
         vision=(tower["hidden_size"], tower["intermediate_size"], tower["depth"], patches) if tower else None,
     )
-
-
-_QWEN2 = {"architecture": "Qwen2", "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 151_936}
-_QWEN3 = {**_QWEN2, "architecture": "Qwen3", "model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8}
-_VISION = {"architecture": "Qwen2_5_VL", "mrope_section": [16, 24, 24]}
-_TOWER = {
-    "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14, "window_size": 112,
-    "fullatt_block_indexes": [7, 15, 23, 31],
-}  # fmt: skip
-
-
-def _sizes(hidden: int, intermediate: int, layers: int, heads: int, tied: bool, **others: Any) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "tie_word_embeddings": tied,
-        **others,
-    }
-
-
-_LLAMA = {"architecture": "Llama", "model_type": "llama"}
-_3B = _sizes(2048, 11_008, 36, 16, True, num_key_value_heads=2)
-_7B = _sizes(3584, 18_944, 28, 28, False, num_key_value_heads=4, vocab_size=152_064)
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen3-8B": {**_QWEN3, **_sizes(4096, 12_288, 36, 32, False)},
-    "Qwen/Qwen3-4B": {**_QWEN3, **_sizes(2560, 9728, 36, 32, True)},
-    "Qwen/Qwen3-1.7B": {**_QWEN3, **_sizes(2048, 6144, 28, 16, True)},
-    "Qwen/Qwen3-0.6B": {**_QWEN3, **_sizes(1024, 3072, 28, 16, True)},
-    "Qwen/Qwen2.5-0.5B": {**_QWEN2, **_sizes(896, 4864, 24, 14, True, num_key_value_heads=2)},
-    "Qwen/Qwen2.5-1.5B": {**_QWEN2, **_sizes(1536, 8960, 28, 12, True, num_key_value_heads=2)},
-    "Qwen/Qwen2.5-3B": {**_QWEN2, **_3B},
-    "Qwen/Qwen2.5-7B": {**_QWEN2, **_7B},
-    "Qwen/Qwen2.5-14B": {**_QWEN2, **_sizes(5120, 13_824, 48, 40, False, num_key_value_heads=8, vocab_size=152_064)},
-    "Qwen/Qwen2.5-VL-3B": {**_QWEN2, **_3B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 2048}},
-    "Qwen/Qwen2.5-VL-7B": {**_QWEN2, **_7B, **_VISION, "vision_config": {**_TOWER, "out_hidden_size": 3584}},
-    "meta-llama/Llama-3.2-1B": {
-        **_LLAMA,
-        **_sizes(2048, 8192, 16, 32, True, num_key_value_heads=8, head_dim=64, vocab_size=128_256),
-    },
-    "HuggingFaceTB/SmolLM2-135M": {
-        **_LLAMA,
-        **_sizes(576, 1536, 30, 9, True, num_key_value_heads=3, vocab_size=49_152),
-    },
-    "HuggingFaceTB/SmolLM2-360M": {
-        **_LLAMA,
-        **_sizes(960, 2560, 32, 15, True, num_key_value_heads=5, vocab_size=49_152),
-    },
-}
-"""Sizes in the `config.json` of models on the hub; the forms -Instruct and -Base have the same."""

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
-from recipes.memory.shape import PUBLISHED
+from recipes.memory.shape import published
 from recipes.paths import ROOT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 SHAPES: dict[str, dict[str, Any]] = {
-    **{name.rpartition("/")[2].lower(): sizes for name, sizes in PUBLISHED.items()},
+    **{name.rpartition("/")[2].lower(): sizes for name, sizes in published().items()},
     "tiny": {
         "architecture": "Qwen3",
         "vocab_size": 1024,

@@ -90,7 +90,7 @@ def test_without_flash_attention_torch_packs_and_verl_as_it_is_keeps_padding(mon
     check(padded, 8)
 
 
-QWEN3_4B = shapes.PUBLISHED["Qwen/Qwen3-4B"]
+QWEN3_4B = shapes.published()["Qwen/Qwen3-4B"]
 H200, H100 = 143_771 << 20, 81_559 << 20
 
 

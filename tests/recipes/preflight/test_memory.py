@@ -16,7 +16,7 @@ from recipes.config import load, tasks
 from recipes.data.custom import ready
 from recipes.errors import RecipeError
 from recipes.memory import estimates, fit, gpus
-from recipes.memory.shape import PUBLISHED, published_shape
+from recipes.memory.shape import published, published_shape
 from recipes.preflight import memory
 from recipes.preflight.fingerprint import fingerprint
 from tools.pages.memory import held_against_measurements
@@ -145,7 +145,7 @@ def test_a_gpu_that_others_fill_is_refused_with_the_name_of_who_holds_the_memory
 
 def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     """From a folder that has only config.json; a start on them is refused."""
-    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen2.5-0.5B"]))
+    (tmp_path / "config.json").write_text(json.dumps(published()["Qwen/Qwen2.5-0.5B"]))
     recipe = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
     assert (recipe.hardware, recipe.n_gpus, recipe.value(SHARE) > 0.3) == ("gpu", 1, True)
     monkeypatch.setattr(preflight, "visible_gpus", lambda _: 0)

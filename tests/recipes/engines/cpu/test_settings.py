@@ -11,11 +11,11 @@ from recipes.config import Recipe, load
 from recipes.config.gpus import PACKED_ATTENTION
 from recipes.config.schema import leaves
 from recipes.engines.cpu import settings
-from recipes.memory.shape import PUBLISHED
+from recipes.memory.shape import published
 
 BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 CACHE = "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"
-LARGE = next(config for config in PUBLISHED.values() if "vision_config" not in config)
+LARGE = next(config for config in published().values() if "vision_config" not in config)
 
 
 def recipe(model: Path | str = "") -> Recipe:
