@@ -1,13 +1,11 @@
 """Images of the data: broken ones, places for them in the prompts, and room for their tokens.
 
-Every image is opened; tokens are counted by the model's own processor, for the rows with the most pixels, the longest
-text, and the fewest pixels.
+Every image is opened; the model's own processor counts the tokens of the largest row and of the smallest.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -23,26 +21,26 @@ from recipes.preflight.child import answer_with, ask
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
-"""Rows of each file whose images are decoded if their format has no checksums; PNG's checksums are always checked."""
+"""Rows of each file whose images are decoded; of the others headers and checksums are read."""
 COUNTING_LIMIT_S = 600.0
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row with images: its number, counted from 0, its messages as JSON, and the pixels of its images in bounds."""
+    """A row with images: its number, counted from 0, its messages as JSON, and its size in tokens, roughly."""
 
     number: int
     messages: str
-    pixels: int
+    size: float
 
 
 def check_images(recipe: Recipe) -> list[str]:
     """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
     limit, image_key = recipe.worker.rollout.limit_images, recipe.data.image_key
     files = [key for key in data_files.files(recipe) if limit or image_key in data_files.columns(key)]
-    extremes = {key: rows for key in files if (rows := scan(recipe, Path(key.path)))}
-    if not extremes:
+    chosen = {key: rows for key in files if (rows := scan(recipe, Path(key.path)))}
+    if not chosen:
         return []
     name = recipe.worker.actor.model.model_path or ""
     folder = local_model(name)
@@ -54,14 +52,14 @@ def check_images(recipe: Recipe) -> list[str]:
             "set MODEL_PATH to a vision-language model",
             "worker.actor.model.model_path",
         )
-    return [remark for key, rows in extremes.items() for remark in _check_room(recipe, key, rows, folder)]
+    return [remark for key, rows in chosen.items() for remark in _check_room(recipe, key, rows, folder)]
 
 
 def scan(recipe: Recipe, file: Path) -> list[Row]:
-    """Read every row of a parquet file, a few at a time, and the header and checksums of every image.
+    """Read every row of a parquet file, a few at a time, and open every image.
 
     Returns:
-        The rows with the most pixels, with the longest text, and with the fewest pixels; none where no row has images.
+        The largest row and the smallest; none where no row has images.
 
     Raises:
         RecipeError: the first row with a broken image, images and places for them that do not match, or too many
@@ -91,12 +89,9 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
                 f"row {number} has a broken image: {reason}", where=where, fix="make it again, or leave the row out"
             ) from error
         if images:
-            rows = [*found, Row(number, json.dumps(messages), pixels)]
-            found = [
-                max(rows, key=lambda one: one.pixels),
-                max(rows, key=lambda one: len(one.messages)),
-                min(rows, key=lambda one: (one.pixels, len(one.messages))),
-            ]
+            text = json.dumps(messages)
+            found.append(Row(number, text, pixels / 784 + len(text) / 4))
+            found = [max(found, key=lambda one: one.size), min(found, key=lambda one: one.size)]
     return found
 
 
@@ -110,17 +105,13 @@ def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _pixels(recipe: Recipe, image: Any, decode: bool) -> int:
-    """Pixels within the recipe's bounds, by the header of an image; checksums are checked where its format has them.
-
-    Args:
-        decode: whether an image of a format without checksums is decoded.
-    """
+    """Pixels of an image within the recipe's bounds; the image is decoded, or its checksums are verified."""
     picture = opened(image, recipe.data.image_dir)
     pixels = picture.width * picture.height
-    if picture.format == "PNG":
-        picture.verify()
-    elif decode:
+    if decode:
         picture.load()
+    else:
+        picture.verify()
     return max(recipe.data.min_pixels or 0, min(pixels, recipe.data.max_pixels or pixels))
 
 
@@ -150,12 +141,11 @@ def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
     """Raise where no prompt of a file fits, or one does not and is not dropped; remark where some are dropped."""
     data = recipe.data
+    bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
     question = Question(
         str(model),
         recipe.worker.actor.model.trust_remote_code,
-        recipe.engine,
-        data.min_pixels,
-        data.max_pixels,
+        {name: pixels for name, pixels in bounds.items() if pixels is not None},
         key.path,
         data.image_key,
         data.image_dir,
@@ -189,9 +179,7 @@ class Question:
 
     model: str
     trust_remote_code: bool
-    engine: str
-    low: int | None
-    high: int | None
+    bounds: dict[str, int]
     file: str
     image_key: str
     image_dir: str | None
@@ -199,7 +187,7 @@ class Question:
 
 
 def count(question: Question) -> list[int]:
-    """Count as the engine does: its own scaling first, then the processor of the model."""
+    """Return the tokens of each row's prompt by the model's own processor, which scales images into the bounds."""
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(question.model, trust_remote_code=question.trust_remote_code)
@@ -212,33 +200,9 @@ def count(question: Question) -> list[int]:
     for row in question.rows:
         chat = structured(json.loads(row.messages))
         text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        scaled, given = _scaled(images[row.number], question, processor)
-        tokens.append(len(processor(text=[text], images=scaled, add_special_tokens=False, **given)["input_ids"][0]))
+        encoded = processor(text=[text], images=images[row.number], add_special_tokens=False, **question.bounds)
+        tokens.append(len(encoded["input_ids"][0]))
     return tokens
-
-
-def _scaled(images: list[Any], question: Question, processor: Any) -> tuple[list[Any], dict[str, int]]:
-    """Scale images as the engine does; return them with the bounds that it passes to the processor.
-
-    verl rounds to whole tokens (`fetch_image`) and gives both bounds to the processor; EasyR1 scales into the bounds
-    (`verl/utils/dataset.py:process_image`), and the processor keeps its own bounds.
-    """
-    low, high = question.low, question.high
-    if question.engine == "verl":
-        from qwen_vl_utils import fetch_image
-
-        patch = getattr(processor.image_processor, "patch_size", 14)
-        bounds = {"min_pixels": low, "max_pixels": high}
-        given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
-        return [fetch_image({"image": image}, image_patch_size=patch) for image in images], given
-    scaled = []
-    for image in images:
-        for bound, sign in ((high, 1), (low, -1)):
-            if bound is not None and (image.width * image.height - bound) * sign > 0:
-                scale = math.sqrt(bound / (image.width * image.height))
-                image = image.resize((int(image.width * scale), int(image.height * scale)))
-        scaled.append(image)
-    return scaled, {}
 
 
 def main() -> None:

@@ -1,7 +1,4 @@
-"""The model: its files, and its chat template.
-
-transformers renders the template, without the tokenizer, whose import takes seconds.
-"""
+"""The model: its files, and its chat template."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.layers import flatten
+from recipes.data.lengths import chat_tokenizer, tokenizer_of
+from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
 from recipes.memory.shape import published_config
 from recipes.model_files import (
@@ -39,7 +37,6 @@ def check_model(recipe: Recipe) -> list[str]:
             remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
     _check_heads(recipe)
-    _check_adapters(recipe)
     return remarks
 
 
@@ -87,9 +84,13 @@ def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
             raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
         if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
             raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    if not _has_tokenizer(folder):
         raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
     return []
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _check_positions(recipe: Recipe) -> None:
@@ -128,20 +129,8 @@ def _check_heads(recipe: Recipe) -> None:
             )
 
 
-def _check_adapters(recipe: Recipe) -> None:
-    """Raise for adapters that the saved model cannot hold: of a table, and of a head that may share its weight."""
-    lora = recipe.worker.actor.model.lora
-    named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
-    if lora.rank and named and recipe.trainer.save_hf_model:
-        raise recipe.error(
-            f"an adapter of {named[0]} cannot become part of the model that is saved",
-            f"leave {named[0]} out, or set trainer.save_hf_model to false",
-            "worker.actor.model.lora.target_modules",
-        )
-
-
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}
-ANSWER = "The answer is 42."
+ANSWER = {"role": "assistant", "content": "The answer is 42."}
 THINKING_ROOM = 4_096
 """Tokens under which a model that thinks first is often cut off inside its thoughts."""
 TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
@@ -155,90 +144,41 @@ def check_chat_template(recipe: Recipe) -> list[str]:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
     """
     from jinja2 import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
 
-    model = recipe.worker.actor.model
-    folder = local_model(str(model.tokenizer_path or model.model_path))
-    if folder is None:
-        return []
-    template, where = _template(recipe, folder)
-    if template is None:
-        if not (folder / "tokenizer.json").is_file():
-            return []  # a tokenizer of another kind may build its prompt in code
-        raise RecipeError(
-            f"{folder} has no chat template, and prompts are chat messages",
-            where="chat_template of tokenizer_config.json, or chat_template.jinja",
-            fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
-        )
-    special = _special_tokens(folder)
-    verl_keys = flatten({name.lstrip("+"): value for name, value in recipe.verl.items()})
-    given = {
-        name.removeprefix(TEMPLATE_VARIABLES): value
-        for name, value in verl_keys.items()
-        if name.startswith(TEMPLATE_VARIABLES)
-    }
-
-    def rendered(*messages: dict[str, str], to_go_on: bool) -> str:
-        texts, _ = render_jinja_template(
-            [messages], chat_template=template, add_generation_prompt=to_go_on, **{**special, **given}
-        )
-        return str(texts[0])
-
+    name, override = tokenizer_of(recipe)
+    folder = local_model(name)
+    if folder is None or not _has_tokenizer(folder):
+        return []  # `check_model` tells which of the two is an error
+    trusts = recipe.worker.actor.model.trust_remote_code
+    tokenizer = chat_tokenizer(str(folder), override, trust_remote_code=trusts)
+    own = native(recipe)
+    given = {key.removeprefix(TEMPLATE_VARIABLES): own[key] for key in own if key.startswith(TEMPLATE_VARIABLES)}
     try:
-        prompt = rendered(QUESTION, to_go_on=True)
-        turn = rendered(QUESTION, {"role": "assistant", "content": ANSWER}, to_go_on=False)
+        prompt = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True, **given)
+        turn = tokenizer.apply_chat_template([QUESTION, ANSWER], tokenize=False, **given)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
-            where=where,
+            where="data.override_chat_template" if override else str(folder),
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    return [*_check_stop(folder, turn, special), *_check_thinking(recipe, template, prompt)]
+    return [*_check_stop(folder, turn, tokenizer), *_check_thinking(recipe, tokenizer.chat_template, prompt)]
 
 
-def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:
-    """The template, and the file or key that it comes from."""
-    if override := recipe.data.override_chat_template:
-        return Path(override).read_text(encoding="utf-8"), f"data.override_chat_template: {override}"
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8"), str(file)
-    file = folder / "tokenizer_config.json"
-    template = read_json(file).get("chat_template")
-    if isinstance(template, list):
-        template = next((each["template"] for each in template if each.get("name") == "default"), None)
-    return template, f"chat_template in {file}"
-
-
-def _special_tokens(folder: Path) -> dict[str, str]:
-    """`eos_token`, `pad_token`, `bos_token` and their like, as text."""
-    tokens = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
-    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in tokens.items()}
-    return {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
-
-
-def stop_tokens(folder: Path, special: dict[str, str]) -> set[str]:
-    """The tokens, as text, at which vLLM ends a response: the tokenizer's and those of the generation settings."""
-    ids: list[Any] = []
+def _check_stop(folder: Path, turn: str, tokenizer: Any) -> list[str]:
+    """Check that the assistant's turn, as the template writes it, ends with a token at which vLLM stops."""
+    ids = [tokenizer.eos_token_id]
     for name in ("generation_config.json", "config.json"):
         eos = read_json(folder / name).get("eos_token_id")
         ids += eos if isinstance(eos, list) else [eos]
-    added = {token["id"]: token["content"] for token in read_json(folder / "tokenizer.json").get("added_tokens", [])}
-    return {text for text in (special.get("eos_token"), *(added.get(each) for each in ids)) if text}
-
-
-def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
-    """Check that the assistant's turn, as the template writes it, ends with a token at which vLLM stops."""
-    stops = stop_tokens(folder, special)
+    stops = {tokenizer.convert_ids_to_tokens(each) for each in ids if each is not None} - {None}
     if not stops:
-        if not (folder / "tokenizer.json").is_file():
-            return []
         raise RecipeError(
             f"{folder} names no token that ends a response: every one would run to data.max_response_length",
             where="eos_token of tokenizer_config.json, eos_token_id of generation_config.json",
             fix="set eos_token in tokenizer_config.json to the token that ends the assistant's turn",
         )
-    end = turn.partition(ANSWER)[2].strip()
+    end = turn.partition(ANSWER["content"])[2].strip()
     if not end or any(end.startswith(stop) for stop in stops):
         return []
     return [

@@ -99,12 +99,3 @@ def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(
     assert "row 1 " in dropped, "a long text beside a small image"
     with pytest.raises(RecipeError):
         checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false")
-
-
-def test_easyr1_scales_into_the_bounds_before_the_processor(checked):
-    with pytest.raises(RecipeError) as raised:
-        checked([SCREENSHOT], "engine=easyr1", "data.max_prompt_length=32")
-    whole = int(raised.value.fix.split("=")[1].partition(",")[0])
-    with pytest.raises(RecipeError) as raised:
-        checked([SCREENSHOT], "engine=easyr1", "data.max_prompt_length=32", "data.max_pixels=300000")
-    assert int(raised.value.fix.split("=")[1].partition(",")[0]) < whole
