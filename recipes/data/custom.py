@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.data.lengths import count_split, tokenizer_of
-from recipes.data.manifests import Manifest, manifest_path, read_manifest
+from recipes.data.lengths import count_split
+from recipes.data.manifests import Manifest, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
 from recipes.data.rewards import load_reward
@@ -41,14 +41,11 @@ from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from jinja2 import Template
     from rich.progress import Progress
 
 VERSION = 5
 """Of the rows that are made; raise it where the same file gives other rows."""
-TEMPLATE_VARIABLES = ("content", "prompt", "data_source")
-"""Variables of a template; `content` is EasyR1's name for the question, and `prompt` is the same."""
 HELD_OUT = "in_validation_data"
 """The reason for which training rows are dropped whose prompt or image is also in the validation data."""
 
@@ -116,29 +113,23 @@ class PromptFormat:
         self._template_file = template
 
     def messages(self, record: Record) -> list[dict[str, str]]:
-        """System message, where there is one, earlier turns, and the question. Raises RecordError as `_rendered`."""
+        """System message, where there is one, earlier turns, and the question."""
+        from jinja2 import TemplateError
+
         *others, last = record.messages
         question = last["content"]
         if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
             question = IMAGE_MARK * len(record.images) + question
         if self._template is not None:
-            question = self._rendered(self._template, question, record)
+            try:
+                # `content` is EasyR1's name for the question.
+                question = self._template.render(content=question, prompt=question, data_source=record.data_source)
+            except (TemplateError, TypeError) as error:
+                fix = f"mend {self._template_file}, which may use content, prompt, data_source"
+                raise RecordError(f"the template fails: {error}", record.place, fix) from error
         if self._system and record.messages[0]["role"] != "system":
             others = [{"role": "system", "content": self._system}, *others]
         return [*others, {"role": "user", "content": question}]
-
-    def _rendered(self, template: Template, question: str, record: Record) -> str:
-        from jinja2 import TemplateError
-
-        what = "the template leaves nothing of this prompt"
-        try:
-            text = template.render(content=question, prompt=question, data_source=record.data_source)
-        except (TemplateError, TypeError) as error:
-            text, what = "", f"the template fails: {error}"
-        if not text.strip():
-            fix = f"mend {self._template_file}, which may use {', '.join(TEMPLATE_VARIABLES)}"
-            raise RecordError(what, record.place, fix, "")
-        return text
 
 
 def _text(path: Path, key: str) -> str:
@@ -169,33 +160,32 @@ def _compiled(path: Path) -> Template:
 class _Part:
     """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
-    def __init__(self, files: Sequence[Path], conversion: Conversion, kept: IO[bytes]):
-        self.prompts = Prompts(conversion.seed)
-        self.most_images = self.most_turns = 0
-        self._format = PromptFormat(conversion.system_prompt, conversion.template)
-        self._files, self._kept = files, kept
-
-    def read(self, mistakes: Mistakes, progress: Progress) -> None:
+    def __init__(self, files: Sequence[Path], conversion: Conversion, mistakes: Mistakes, progress: Progress):
         """Make a row of each record; what is wrong goes to `mistakes`."""
+        self.prompts = Prompts(conversion.seed)
+        self.most_images = 0
+        folder = data_dir("custom")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._kept = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it is gone with this object
+        prompt_format = PromptFormat(conversion.system_prompt, conversion.template)
         places: dict[str, Place] = {}
         marked: list[Place] = []
-        for record in progress.track(records(self._files, mistakes), description="reading"):
+        for record in progress.track(records(files, mistakes), description="reading"):
             try:
                 pictures = images(record)
-                row = _row(record, self._format, pictures)
+                row = _row(record, prompt_format, pictures)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
-                    raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT, "")
+                    raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
             except RecordError as error:
                 mistakes.add(error)
                 continue
             if not pictures and IMAGE_MARK in row["problem"]:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(pictures))
-            self.most_turns = max(self.most_turns, sum(message["role"] == "user" for message in row["prompt"]))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
             pickle.dump((row, pictures), self._kept)
         for place in marked if self.most_images else ():
-            mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place, "", ""))
+            mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool, sources: Counter[str]) -> Iterator[Row]:
         """Yield the rows where `mask` is true, as they are written; counts them by data source."""
@@ -233,29 +223,19 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
             id=record.id or content_id(source, record.messages, truth, pictures),
         )
     except RecipeError as error:
-        raise RecordError(error.what, record.place, error.fix, "") from error
+        raise RecordError(error.what, record.place, error.fix) from error
     row.pop("images", None)
     # EasyR1 hands a reward nothing else of a row; `reward_functions/dispatch.py` reads it.
     row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
     return row
 
 
-def _temporary(folder: Path) -> IO[bytes]:
-    """A temporary file on the disk of a folder, which may not be there yet."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryFile(dir=folder.parent)
-
-
 def converted(folder: Path) -> list[Manifest] | None:
-    """The manifests of a finished conversion; None where it is missing, or a file is of another size."""
-    paths = [folder / f"{name}.parquet" for name in ("train", "test")]
-    if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
-        return None
-    manifests = [read_manifest(path) for path in paths]
-    return manifests if all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True)) else None
+    """The manifests of a finished conversion; None where there is none."""
+    return [read_manifest(folder / f"{name}.parquet") for name in ("train", "test")] if folder.is_dir() else None
 
 
-def convert(conversion: Conversion, folder: Path, command: str, *, force: bool = True) -> list[Manifest]:
+def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:
     """Write train.parquet and test.parquet into `folder`, both or neither.
 
     Returns:
@@ -264,51 +244,45 @@ def convert(conversion: Conversion, folder: Path, command: str, *, force: bool =
     Raises:
         RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
     """
-    mistakes = Mistakes(conversion.columns)
-    with _temporary(folder) as kept, _temporary(folder) as kept_val, progress_bar() as progress:
-        train = test = _Part(conversion.train, conversion, kept)
-        train.read(mistakes, progress)
+    digests, mistakes = conversion.digests, Mistakes(conversion.columns)
+    with progress_bar() as progress:
+        train = test = _Part(conversion.train, conversion, mistakes, progress)
         if conversion.val:
-            test = _Part(conversion.val, conversion, kept_val)
-            test.read(mistakes, progress)
+            test = _Part(conversion.val, conversion, mistakes, progress)
         mistakes.check()
         if conversion.val:
             held_out, validates = train.prompts.shared_with(test.prompts), [True] * len(test.prompts)
         else:
             held_out = validates = train.prompts.held_out(conversion.val_share)
         if all(held_out) or not any(validates):
-            raise _too_few(conversion, train.prompts)
-        most = {name: max(getattr(part, name) for part in (train, test)) for name in ("most_images", "most_turns")}
-        shared = {"task": "custom", "command": command, "seed": conversion.seed}
-        shared["source"] = ", ".join(path.name for path in conversion.digests)
-        shared["settings"] = {
-            "files": {path.name: digest for path, digest in conversion.digests.items()},
-            "val_share": None if conversion.val else conversion.val_share,
-        }
-        more = {**most, "repeated_prompts": len(train.prompts) - train.prompts.different}
+            raise RecipeError(
+                f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
+                "train and validate: the minimum is two, and a prompt or an image is on one side only",
+                where=", ".join(map(str, (*conversion.train, *conversion.val))),
+                fix="add records with other prompts and images, or give other validation data with --val_data",
+            )
+        most_images = max(train.most_images, test.most_images)
+        made_from = {path.name: digest for path, digest in digests.items()}
+        share = None if conversion.val else conversion.val_share
+
+        def split(name: str, part: _Part, mask: list[bool], dropped: dict[str, int]) -> Split:
+            sources: Counter[str] = Counter()
+            rows = part.rows(mask, name, with_images=most_images > 0, sources=sources)
+            facts = {
+                "task": "custom",
+                "split": name,
+                "source": ", ".join(made_from),
+                "command": command,
+                "seed": conversion.seed,
+                "settings": {"files": made_from, "val_share": share},
+                "counts": {"data_sources": sources, "most_images": most_images},
+                "dropped": dropped,
+            }
+            return Split(name, progress.track(rows, total=sum(mask), description=name), facts)
+
         left_out = {HELD_OUT: sum(held_out)} if conversion.val else {}
-
-        def splits() -> Iterator[Split]:
-            trains = [not held for held in held_out]
-            for name, part, mask, counts, dropped in (
-                ("train", train, trains, more, left_out),
-                ("test", test, validates, most, {}),
-            ):
-                sources: Counter[str] = Counter()
-                rows = part.rows(mask, name, with_images=most["most_images"] > 0, sources=sources)
-                facts = {"split": name, "counts": {"data_sources": sources, **counts}, "dropped": dropped}
-                yield Split(name, progress.track(rows, total=sum(mask), description=name), {**shared, **facts})
-
-        return write_data(folder, splits(), force=force)[0]
-
-
-def _too_few(conversion: Conversion, prompts: Prompts) -> RecipeError:
-    return RecipeError(
-        f"{len(prompts):,} records with {prompts.different:,} different prompts are not enough to train and validate: "
-        "the minimum is two, and a prompt or an image is on one side only",
-        where=", ".join(map(str, (*conversion.train, *conversion.val))),
-        fix="add records with other prompts and images, or give other validation data with --val_data",
-    )
+        both = split("train", train, [not held for held in held_out], left_out), split("test", test, validates, {})
+        return write_data(folder, both, force=True)[0]
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
@@ -326,12 +300,10 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         return path
     conversion = _settings(recipe, (path.absolute(),), ())
     target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
-    if target.is_file():
-        return target
-    mistakes = Mistakes(conversion.columns)
-    with _temporary(target.parent) as kept, progress_bar() as progress:
-        part = _Part(conversion.train, conversion, kept)
-        part.read(mistakes, progress)
+    if not target.is_file():
+        mistakes = Mistakes(conversion.columns)
+        with progress_bar() as progress:
+            part = _Part(conversion.train, conversion, mistakes, progress)
         mistakes.check()
         every = [True] * len(part.prompts)
         rows = part.rows(every, "test", with_images=part.most_images > 0, sources=Counter())
@@ -345,15 +317,15 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     Files that the recipe itself names and that are missing are made by its `prepare` command.
 
     A training file that is JSON, JSONL, CSV or parquet without the engine's columns is converted, and so is a finished
-    one for which no validation file is given. The tokens of converted prompts are counted.
+    one for which no validation file is given.
 
     Args:
         recipe: as loaded.
         log: takes lines for the user.
-        make: false for a plan: `prepare` is not run, and no hub is asked for the model's tokenizer.
+        make: false for a plan: `prepare` is not run.
 
     Raises:
-        RecipeError: `prepare` failed; what a file has wrong; prompts that are too long to train on.
+        RecipeError: `prepare` failed; what a file has wrong.
     """
     if make:
         make_missing(recipe, log)
@@ -366,12 +338,6 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
         log(f"converting {', '.join(path.name for path in (*conversion.train, *conversion.val))}")
         splits = convert(conversion, folder, command=f"bash scripts/launch.sh {recipe.name}")
     train, test = splits
-    if recipe.engine == "easyr1" and max(each.counts["most_turns"] for each in splits) > 1:
-        raise RecipeError(
-            "EasyR1 takes one message of the user, and there are prompts of several turns",
-            where=", ".join(map(str, (*conversion.train, *conversion.val))),
-            fix="train with verl: ENGINE=verl",
-        )
     for line in _summary(train, test, folder, conversion):
         log(line)
     defaults = ("val_share", "prompt_key", "answer_key", "image_key")
@@ -384,9 +350,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     if train.counts["most_images"] and not recipe.source_of("worker.rollout.limit_images").by_user:
         changes["worker.rollout.limit_images"] = train.counts["most_images"]
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
-    recipe = _room_for_prompts(recipe, folder)
-    log(_prompt_lengths(recipe, folder, make))
-    return recipe
+    return _room_for_prompts(recipe, folder)
 
 
 def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
@@ -425,7 +389,8 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
     def given(key: str, default: str) -> str:
         return str(recipe.value(key)) if recipe.source_of(key).by_user else default
 
-    own = recipe.source_of("worker.reward.reward_function").by_user
+    own, reward = recipe.source_of("worker.reward.reward_function").by_user, recipe.worker.reward.reward_function
+    asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
     return Conversion(
         train,
         val,
@@ -437,17 +402,12 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
             given("data.image_key", ours.images),
             data.data_source or (recipe.name if own else None),
             not own,
-            () if own else _sources(recipe),
+            tuple(getattr(asked, "known_sources", tuple)()),
+            recipe.engine != "easyr1",
         ),
         data.val_share,
         abs(data.seed),
     )
-
-
-def _sources(recipe: Recipe) -> tuple[str, ...]:
-    """The data sources that the recipe's reward says it knows; none for a reward that takes any."""
-    file = recipe.worker.reward.reward_function
-    return tuple(getattr(load_reward(file), "known_sources", tuple)()) if isinstance(file, str) and file else ()
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
@@ -464,13 +424,8 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
     if not set(schema.names) >= {name.split(".")[0] for name in engine_columns(recipe)}:
         return False
     prompt = prompt_column(recipe)
-    return recipe.engine != "verl" or prompt not in schema.names or not _is_text(schema.field(prompt).type)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    texts = (pa.string(), pa.large_string())
+    return recipe.engine != "verl" or prompt not in schema.names or schema.field(prompt).type not in texts
 
 
 def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:
@@ -487,27 +442,4 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
         lines.append(
             f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"
         )
-    if repeated := train.counts["repeated_prompts"]:
-        lines.append(f"note: {repeated} records repeat the prompt of another")
-    if untrained := sorted(set(test.counts["data_sources"]) - set(train.counts["data_sources"])):
-        lines.append(f"note: validated, but not trained on: {', '.join(untrained)}")
     return lines
-
-
-def _prompt_lengths(recipe: Recipe, folder: Path, fetch: bool) -> str:
-    """Count the prompts in the model's tokens, where its tokenizer is here or can be fetched; one line for the user.
-
-    `recipes.preflight.data_files` judges the counts.
-    """
-    tokenizer, template = tokenizer_of(recipe)
-    here = local_model(tokenizer)
-    if not (fetch or here):
-        return f"note: prompts are not counted in tokens: {tokenizer} is not in the hub's cache yet"
-    try:
-        train = count_split(folder / "train.parquet", str(here or tokenizer), template)
-        count_split(folder / "test.parquet", str(here or tokenizer), template)
-    except RecipeError as error:
-        if here:
-            raise
-        return f"note: prompts are not counted in tokens: {error.what}"
-    return f"prompt tokens: {train.shortest} to {train.longest}; the limit is {recipe.data.max_prompt_length}"

@@ -1,23 +1,19 @@
 """Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
 
-Whole splits are counted, once for each tokenizer; prompts with images are counted by recipes/preflight/images.py. verl
-drops by itself, with data.filter_overlong_prompts.
+Whole splits are counted; recipes/preflight/images.py counts prompts with images. verl drops by itself, with
+data.filter_overlong_prompts.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from recipes.data.manifests import find_manifest, read_manifest
 from recipes.errors import RecipeError
-from recipes.files import write_whole
 from recipes.model_files import local_model, positions
 from recipes.progress_bar import progress_bar
 
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", "vocab.json")
 
 
 @dataclass
@@ -47,10 +42,6 @@ class Lengths:
     def over(self, limit: int) -> int:
         """Prompts longer than `limit`."""
         return sum(count for length, count in self.counts.items() if length > limit)
-
-    def described(self, limit: int) -> str:
-        """One line for the user."""
-        return f"prompts of {self.shortest} to {self.longest} tokens; a limit of {limit} drops {self.over(limit):,}"
 
 
 LEAST_VOCABULARY = 16
@@ -84,25 +75,6 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
     return tokenizer
 
 
-class PromptCounter:
-    """Counts a prompt's tokens, chat template and generation prompt included; images count as no tokens."""
-
-    def __init__(self, tokenizer_path: str, chat_template: str | None = None) -> None:
-        """Load the tokenizer of a folder, or of a name on a hub, as `chat_tokenizer` does."""
-        self._tokenizer = chat_tokenizer(tokenizer_path, chat_template)
-
-    def count(self, prompts: list[list[dict[str, str]]]) -> list[int]:
-        """Tokens of each prompt, given as chat messages."""
-        apply = self._tokenizer.apply_chat_template
-        try:
-            texts = [apply(messages, tokenize=False, add_generation_prompt=True) for messages in prompts]
-        except (TemplateError, TypeError, IndexError) as error:
-            what = f"the chat template refuses a prompt of the data: {error}"
-            raise RecipeError(what, where="chat_template", fix="write the prompts as the template has them") from error
-        encoded = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        return [len(ids) for ids in encoded["input_ids"]]
-
-
 def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
     """A recipe's tokenizer, a folder or a hub's name, and the text of the template that stands in for its own."""
     model, override = recipe.worker.actor.model, recipe.data.override_chat_template
@@ -111,46 +83,32 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
 
 
 def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths:
-    """The lengths of a split's prompts; beside a file with a manifest they are kept, by tokenizer and template.
+    """The lengths of a split's prompts, chat template and generation prompt included; images count as no tokens.
 
     Args:
         path: a parquet file of finished rows.
         tokenizer: a model's folder, or its name on a hub.
         chat_template: Jinja text that stands in for the model's own.
+
+    Raises:
+        RecipeError: there is no tokenizer, or its chat template refuses a prompt.
     """
-    if kept := kept_lengths(path, tokenizer, chat_template):
-        return kept
     import pyarrow.parquet as pq
 
-    lengths, counter = Lengths(), PromptCounter(tokenizer, chat_template)
+    lengths, loaded = Lengths(), chat_tokenizer(tokenizer, chat_template)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
         task = progress.add_task("tokens", total=file.metadata.num_rows)
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
-            lengths.counts.update(counter.count(batch["prompt"].to_pylist()))
+            try:
+                prompts = batch["prompt"].to_pylist()
+                texts = loaded.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+            except (TemplateError, TypeError, IndexError) as error:
+                what = f"the chat template refuses a prompt of the data: {error}"
+                raise RecipeError(what, where=str(path), fix="write the prompts as the template has them") from error
+            encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+            lengths.counts.update(len(ids) for ids in encoded["input_ids"])
             progress.advance(task, len(batch))
-    if find_manifest(path):
-        write_whole(_kept_file(path, tokenizer, chat_template), json.dumps(dict(sorted(lengths.counts.items()))))
     return lengths
-
-
-def kept_lengths(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths | None:
-    """Return the lengths that `count_split` stored; None where there are none or they do not match the rows."""
-    try:
-        counts = json.loads(_kept_file(path, tokenizer, chat_template).read_text())
-        lengths = Lengths(Counter({int(length): count for length, count in counts.items()}))
-        return lengths if lengths.counts.total() == read_manifest(path).rows else None
-    except (RecipeError, OSError, ValueError, AttributeError, TypeError, KeyError):
-        return None
-
-
-def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
-    """The counts depend on the rows, the tokenizer's files, or its name on a hub, and the template."""
-    named = "" if Path(tokenizer).is_dir() else tokenizer
-    digest = sha256((read_manifest(path).sha256 + (chat_template or "") + named).encode())
-    for name in _TOKENIZER_FILES:
-        if (file := Path(tokenizer) / name).is_file():
-            digest.update(file.read_bytes())
-    return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
 
 
 MOST_DROPPED = 0.1

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recipes.errors import RecipeError
 from recipes.files import sha256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(BaseModel):
     """A manifest.
 
     Attributes:
@@ -29,25 +26,26 @@ class Manifest:
         file, rows, bytes, sha256: of the parquet file; `columns`: name -> Arrow type.
     """
 
+    model_config = ConfigDict(frozen=True)
+
     task: str = ""
     split: str = ""
     source: str = ""
     command: str = ""
     seed: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = {}
+    counts: Mapping[str, Any] = {}
+    dropped: Mapping[str, int] = {}
     file: str = ""
     rows: int
     bytes: int = 0
     sha256: str
-    columns: Mapping[str, str] = field(default_factory=dict)
-    written_by: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = {}
+    written_by: Mapping[str, str] = {}
 
     def as_json(self) -> str:
         """The manifest as text; fields that have their default value are left out."""
-        values = _adapter().dump_python(self, mode="json", exclude_defaults=True)
-        return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), indent=2, ensure_ascii=False) + "\n"
 
 
 def plain(facts: Any) -> Any:
@@ -73,7 +71,7 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
     """
     beside, what = manifest_path(path), ""
     try:
-        manifest = _adapter().validate_json(beside.read_bytes())
+        manifest = Manifest.model_validate_json(beside.read_bytes())
         if verify and manifest.sha256 != sha256(path):
             what = f"{path} is not the file that its manifest describes"
     except FileNotFoundError:
@@ -82,15 +80,10 @@ def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
         first = error.errors()[0]
         what = f"the manifest is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     if what:
-        raise RecipeError(what, where=str(beside), fix="prepare the data again with --force")
+        raise RecipeError(what, where=str(beside), fix="make the data again: remove its folder, or --force")
     return manifest
 
 
 def find_manifest(path: Path) -> Manifest | None:
     """`read_manifest`, or None where there is none; one that is broken raises RecipeError."""
     return read_manifest(path) if manifest_path(path).is_file() else None
-
-
-@cache
-def _adapter() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)

@@ -1,12 +1,11 @@
-"""The data of a task: made where it is missing, checked against the reward, and summed up in a table."""
+"""The data of a task: made where it is missing, and checked against the reward."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,12 @@ from recipes.paths import ROOT, command_line
 from recipes.progress_bar import progress_bar
 
 
+def is_to_make(recipe: Recipe) -> bool:
+    """Whether data files that the recipe itself names are missing, and it says how they are made."""
+    files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
+    return bool(recipe.prepare) and not all(Path(key.path).exists() for key in files)
+
+
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     """Run the recipe's `prepare` command if data files that the recipe itself names are missing.
 
@@ -28,26 +33,16 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     Raises:
         RecipeError: the command failed.
     """
-    if is_to_make(recipe):
-        make(recipe, log)
-
-
-def is_to_make(recipe: Recipe) -> bool:
-    """Whether data files that the recipe itself names are missing, and it says how they are made."""
-    files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
-    return bool(recipe.prepare) and not all(Path(key.path).exists() for key in files)
-
-
-def make(recipe: Recipe, log: Callable[[str], None], *options: str) -> None:
-    """Run the recipe's `prepare` command, with `options` at its end. Raises RecipeError where it failed."""
-    command = [*recipe.prepare, *options]
-    log(f"making the data: python {' '.join(command)}")
-    code = subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode
+    if not is_to_make(recipe):
+        return
+    command = " ".join(recipe.prepare)
+    log(f"making the data: python {command}")
+    code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
     if code:
         raise RecipeError(
             f"the data could not be made (exit code {code}; its message is above)",
             where=f"prepare, from {recipe.source_of('prepare')}",
-            fix=f"mend it, then: python {' '.join(command)}",
+            fix=f"mend it, then: python {command}",
         )
 
 
@@ -73,7 +68,7 @@ def prepare(
     Raises:
         RecipeError: a solution that does not score 1.0, a repeated problem, other data without `force`.
     """
-    begin, command = time.perf_counter(), command_line()
+    command = command_line()
     score = load_reward(f"{reward}:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
@@ -98,20 +93,8 @@ def prepare(
                 yield split._replace(rows=rows, facts=facts)
 
     manifests, status = write_data(folder, checked(), force=force)
-    print_splits(folder, manifests, status, time.perf_counter() - begin)
-    return manifests
-
-
-def print_splits(folder: Path, splits: Sequence[Manifest], status: str, seconds: float) -> None:
-    """The closing table: rows, hash, what happened to the files, and how fast they were made."""
-    from rich.console import Console
-    from rich.table import Table
-
-    rows = sum(manifest.rows for manifest in splits)
-    table = Table(title=f"{folder}: {counted(rows, 'row')} in {seconds:.1f} s, {rows / seconds:,.0f} a second")
-    for column in ("file", "rows", "dropped", "status", "SHA-256"):
-        table.add_column(column, justify="right" if column in ("rows", "dropped") else "left")
-    for manifest in splits:
+    for manifest in manifests:
         dropped = ", ".join(f"{name} {count:,}" for name, count in manifest.dropped.items() if count)
-        table.add_row(manifest.file, f"{manifest.rows:,}", dropped or "-", status, manifest.sha256[:16])
-    Console().print(table)
+        facts = f"{counted(manifest.rows, 'row')}, {status}, SHA-256 {manifest.sha256[:16]}"
+        print(f"{folder / manifest.file}: {facts}{dropped and f'; dropped: {dropped}'}")
+    return manifests

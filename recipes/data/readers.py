@@ -11,10 +11,8 @@ import base64
 import csv
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +20,9 @@ from typing import Any, NamedTuple
 from recipes.data.rows import conversation_mistake
 from recipes.errors import RecipeError
 
+BOM = b"\xef\xbb\xbf"
 EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
-CHAT_EXAMPLE = '{"prompt": [{"role": "user", "content": "What is 17 + 25?"}], "ground_truth": ...}'
+CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has the last message"""
 
 # Other names of our fields: proposed in an error, never taken without being asked for.
 _SYNONYMS = {
@@ -40,6 +39,7 @@ class Columns:
         data_source: of records that name none.
         truth_needed: whether a record without a ground truth is a mistake.
         sources: data sources that the reward knows; empty where it takes any.
+        turns: whether a prompt may have several messages of the user, which EasyR1 does not take.
     """
 
     prompt: str = "prompt"
@@ -48,6 +48,7 @@ class Columns:
     data_source: str | None = None
     truth_needed: bool = True
     sources: tuple[str, ...] = ()
+    turns: bool = True
 
     def __post_init__(self) -> None:
         """Raise RecipeError for one column that is to be two fields."""
@@ -69,16 +70,15 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used; `hint` tells how to mend it, `example` shows a right one."""
+    """A record that cannot be used; without a `fix` of its own the error shows a right row."""
 
-    def __init__(self, what: str, place: Place, hint: str = "", example: str = EXAMPLE) -> None:
-        self.place, self.hint, self.example = place, hint, example
-        fix = "; ".join(part for part in (hint, example and f"a right row: {example}") if part)
-        super().__init__(what, where=str(place), fix=fix)
+    def __init__(self, what: str, place: Place, fix: str = "") -> None:
+        self.place, self.own_fix = place, fix
+        super().__init__(what, where=str(place), fix=fix or f"a right row: {EXAMPLE}")
 
 
 FIRST = 64  # records whose fields are a file's columns
-LISTED = 20  # different mistakes, and records that are named for each
+LISTED = 20  # mistakes
 
 
 class Mistakes:
@@ -87,49 +87,28 @@ class Mistakes:
     def __init__(self, columns: Columns = Columns()) -> None:
         self.columns = columns
         self._count = 0
-        self._first: RecordError | None = None
-        self._places: defaultdict[tuple[str, str, str], list[Place]] = defaultdict(list)
+        self._listed: list[RecordError] = []
 
     def add(self, error: RecordError) -> None:
-        """Note a mistake; the same one in many records is listed once."""
+        """Note a mistake; the first `LISTED` are shown."""
         self._count += 1
-        if self._first is None or self._first.place.file == error.place.file:
-            self._first = min(self._first or error, error, key=lambda each: each.place.number)
-        key = (error.place.file, error.what, error.hint)
-        if (key in self._places or len(self._places) < LISTED) and len(self._places[key]) <= LISTED:
-            self._places[key].append(error.place)
+        self._listed += [error] * (len(self._listed) < LISTED)
 
     def check(self) -> None:
-        """Raise the mistakes, if there are any: a single one as it is, several as a list with their lines.
-
-        Raises:
-            RecipeError: with every different mistake, up to `LISTED`.
-        """
-        first = self._first
-        if first is None:
+        """Raise RecipeError with the mistakes, if there are any."""
+        if not self._listed:
             return
-        if self._count == 1:
-            raise RecordError(first.what, first.place, first.hint, self._in_own_columns(first.example)) from first
-        listed = sorted(self._places.items(), key=lambda item: (item[0][0], item[1][0].number))
-        lines = [f"  {_numbers(places)}: {what}{hint and f'; {hint}'}" for (_, what, hint), places in listed]
-        if rest := self._count - sum(len(places) for places in self._places.values()):
-            lines.append(f"  and {rest:,} more")
-        files = ", ".join(dict.fromkeys(file for file, _, _ in self._places))
+        listed = sorted(self._listed, key=lambda error: error.place)
+        first, more = listed[0], self._count - len(listed)
+        lines = [f"  {error.where}: {error.what}{error.own_fix and f'; {error.own_fix}'}" for error in listed]
+        lines += [f"  and {more:,} more"] if more else []
+        example = EXAMPLE.replace('"prompt"', json.dumps(self.columns.prompt, ensure_ascii=False))
+        example = example.replace('"ground_truth"', json.dumps(self.columns.ground_truth, ensure_ascii=False))
         raise RecipeError(
-            "\n".join([f"{self._count:,} records cannot be used", *lines]),
-            where=f"{files}, the first in {first.place.unit} {first.place.number}",
-            fix=f"a right row: {self._in_own_columns(EXAMPLE)}",
+            first.what if self._count == 1 else "\n".join([f"{self._count:,} records cannot be used", *lines]),
+            where=first.where,
+            fix=(self._count == 1 and first.own_fix) or f"a right row: {example}",
         ) from first
-
-    def _in_own_columns(self, example: str) -> str:
-        named = example.replace('"prompt"', json.dumps(self.columns.prompt, ensure_ascii=False))
-        return named.replace('"ground_truth"', json.dumps(self.columns.ground_truth, ensure_ascii=False))
-
-
-def _numbers(places: list[Place]) -> str:
-    """`line 3`, or `lines 3, 5, 8`."""
-    numbers = ", ".join(str(place.number) for place in places[:LISTED])
-    return f"{places[0].unit}{'s' * (len(places) > 1)} {numbers}{', ...' * (len(places) > LISTED)}"
 
 
 @dataclass(frozen=True)
@@ -173,8 +152,8 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 mistakes.add(error)
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
-            hint = "put two records into it: one to train on and one to validate on"
-            mistakes.add(RecordError("the file has no records", Place(str(path), 0), hint))
+            fix = "put two records into it: one to train on and one to validate on"
+            mistakes.add(RecordError("the file has no records", Place(str(path), 0), fix))
 
 
 def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
@@ -183,8 +162,6 @@ def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     if reader is None:
         what, fix = f"{path.name} is neither JSON, JSONL, CSV nor parquet", f"use one of {', '.join(READERS)}"
         raise RecipeError(what, where=str(path), fix=fix)
-    if not path.is_file():
-        raise RecipeError(f"the data file {path} does not exist", where="train_files, val_files", fix="mend the path")
     yield from reader(path, mistakes)
 
 
@@ -209,7 +186,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     used = (columns.prompt, columns.images, "ground_truth", "data_source", "solution", "id")
     return Record(
         place,
-        _messages(prompt, columns.prompt, place),
+        _messages(prompt, columns, place),
         isinstance(prompt, list),
         _truth(given[columns.ground_truth], columns.ground_truth, place) if columns.ground_truth in given else "",
         source.strip(),
@@ -220,7 +197,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     )
 
 
-def _messages(prompt: Any, column: str, place: Place) -> list[dict[str, str]]:
+def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str]]:
+    column = columns.prompt
     if isinstance(prompt, str):
         if not prompt.strip():
             raise RecordError(f"{column} is empty", place)
@@ -234,9 +212,11 @@ def _messages(prompt: Any, column: str, place: Place) -> list[dict[str, str]]:
         elif not isinstance(message["content"], str) or not message["content"].strip():
             what = f"{column}: the content of a chat message is {_abbreviated(message['content'])}, not a text"
         if what:
-            raise RecordError(what, place, example=CHAT_EXAMPLE)
+            raise RecordError(what, place, CHAT)
     if mistake := conversation_mistake(prompt):
-        raise RecordError(f"{column}: {mistake}", place, example=CHAT_EXAMPLE)
+        raise RecordError(f"{column}: {mistake}", place, CHAT)
+    if not columns.turns and sum(message["role"] == "user" for message in prompt) > 1:
+        raise RecordError(f"{column} has several turns, and EasyR1 takes one", place, "train with verl: ENGINE=verl")
     return prompt
 
 
@@ -264,7 +244,7 @@ def _truth(value: Any, column: str, place: Place) -> str:
 def _id(value: Any, place: Place) -> str:
     value = _whole(value)
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise RecordError(f"id is {value!r}, neither a text nor a whole number", place, ID_HINT, "")
+        raise RecordError(f"id is {value!r}, neither a text nor a whole number", place, ID_HINT)
     return str(value)
 
 
@@ -273,28 +253,26 @@ ID_HINT = "give every record an id of its own, or rename the field: ids are then
 
 def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
     """Return the error that names the missing columns and their options; None where none is missing."""
-    taken = (columns.prompt, columns.ground_truth, columns.images, "data_source", "solution", "id")
-    free = [name for name in there if name not in taken]
     missing, options = [], []
     for ours, theirs, option in (
         ("prompt", columns.prompt, "--prompt_key"),
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
-        alike = [other for other in _SYNONYMS[ours] if other in free] or get_close_matches(theirs, free, 1, 0.7)
-        wanted = ours == "prompt" or columns.truth_needed or alike or theirs != ours
-        if theirs not in there and wanted:
+        alike = next((other for other in _SYNONYMS[ours] if other in there), None)
+        if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
-            options.append(f"{option} {alike[0] if alike else 'COLUMN'}")
-    default, sources = columns.data_source, columns.sources
-    if default is None and "data_source" not in there:
+            options.append(f"{option} {alike or 'COLUMN'}")
+    source = columns.data_source
+    if source is None and "data_source" not in there:
         missing.append("data_source")
-    what = f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}" if missing else ""
-    unknown = default is not None and bool(sources) and default not in sources
-    if unknown:
-        what += f"{'; ' if what else ''}the reward has no rules for the data source {default!r}"
+    unknown = source is not None and bool(columns.sources) and source not in columns.sources
     if unknown or "data_source" in missing:
-        options.append(f"--data_source {'|'.join(sources) or 'NAME'}")
-    return RecordError(what, Place(str(path), 0), f"give {' '.join(options)}; or mend the file", "") if what else None
+        options.append(f"--data_source {'|'.join(columns.sources) or 'NAME'}")
+    if not options:
+        return None
+    what = [f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}"] if missing else []
+    what += [f"the reward has no rules for the data source {source!r}"] if unknown else []
+    return RecordError("; ".join(what), Place(str(path), 0), f"give {' '.join(options)}; or mend the file")
 
 
 def _abbreviated(value: Any) -> str:
@@ -311,7 +289,7 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         while (head := file.read(1 << 16)) and not head.strip():
             pass
         file.seek(0)
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
+        if head.removeprefix(BOM).lstrip()[:1] == b"[":
             try:
                 for number, record in enumerate(_parsed(file.read(), Place(str(path), 1)), 1):
                     yield Place(str(path), number, "record"), record
@@ -321,12 +299,10 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         for number, line in enumerate(file, 1):
             place = Place(str(path), number)
             try:
-                if text := line.strip().removesuffix(b",").removeprefix(b"\xef\xbb\xbf"):
+                if text := line.strip().removesuffix(b",").removeprefix(BOM):
                     yield place, _parsed(text, place)
             except RecordError as error:
                 mistakes.add(error)
-                if number == 1 and line.strip() == b"{":
-                    return  # a pretty-printed record: each of its lines would be a mistake
 
 
 def _parsed(data: bytes, place: Place) -> Any:
@@ -336,21 +312,12 @@ def _parsed(data: bytes, place: Place) -> Any:
         if b"\\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
         return value
-    except UnicodeEncodeError as error:
-        character = ascii(error.object[error.start])
-        raise RecordError(f"{character} is half a character", place, "cut texts between characters", "") from error
-    except UnicodeDecodeError as error:
-        line = place._replace(number=place.number + data.count(b"\n", 0, error.start))
-        byte = error.object[error.start]
-        raise RecordError(f"the file is not UTF-8: byte {byte:#x}", line, "save it as UTF-8", "") from error
     except json.JSONDecodeError as error:
         line = place._replace(number=place.number + error.lineno - 1)
-        hint = "put each record on a line of its own, or all into an array: [ ... ]"
-        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}", line, hint) from error
-    except RecursionError as error:
-        raise RecordError("brackets inside brackets without end", place) from error
-    except ValueError as error:  # what `json` takes and JSON does not have, and numbers of thousands of digits
-        raise RecordError(str(error).split(";")[0], place) from error
+        fix = "put each record on a line of its own, or all into an array: [ ... ]"
+        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}", line, fix) from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, or what `json` takes and JSON does not have
+        raise RecordError(str(error).split(";")[0], place, "write JSON in UTF-8") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -382,24 +349,17 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                 if any(cell.strip() for cell in cells):
                     if not names:
                         names = [cell.strip() for cell in cells]
-                        if twice := next((name for name in names if names.count(name) > 1), None):
-                            what = f"the field {twice!r} is there twice"
-                            raise RecordError(what, place, "leave one of them", "")
+                        _object([(name, None) for name in names])
                     elif len(cells) == len(names):
                         row = zip(names, cells, strict=True)
                         yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row}
                     else:
                         what = f"{len(cells)} cells, but the head line names {len(names)} fields"
-                        mistakes.add(RecordError(what, place, "put cells with a separator into quotes", ""))
+                        mistakes.add(RecordError(what, place, "put cells with a separator into quotes"))
                 place = Place(str(path), reader.line_num + 1)
-    except UnicodeDecodeError as error:
-        what = f"the file is not UTF-8: {error.reason}"
-        mistakes.add(RecordError(what, place._replace(number=0), "save it as UTF-8", ""))
-    except csv.Error as error:
-        hint = "put cells with quotes or line breaks into quotes"
-        mistakes.add(RecordError(f"this is not CSV: {error}", place, hint, ""))
-    except RecordError as error:
-        mistakes.add(error)
+    except (ValueError, csv.Error) as error:  # not UTF-8, a field twice, quotes
+        fix = "save it as UTF-8, each field once, with cells that have quotes or line breaks in quotes"
+        mistakes.add(RecordError(f"this is not CSV: {error}", place, fix))
 
 
 def _cell(name: str, cell: str, columns: Columns) -> Any:
@@ -474,8 +434,8 @@ def _image(image: Any, place: Place) -> bytes:
             name = f"the image {Path(place.file).parent / Path(image).expanduser()}"
             image = (Path(place.file).parent / Path(image).expanduser()).read_bytes()
     except (OSError, ValueError, RuntimeError) as error:  # binascii's is a ValueError, an unknown ~user a RuntimeError
-        hint = "give a data URI, or the path from the folder of the data file, or an absolute one"
-        raise RecordError(f"{name} cannot be read: {error}", place, hint, "") from error
+        fix = "give a data URI, or the path from the folder of the data file, or an absolute one"
+        raise RecordError(f"{name} cannot be read: {error}", place, fix) from error
     if not isinstance(image, bytes) or not image.startswith(_SIGNATURES):
-        raise RecordError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", place, "convert it", "")
+        raise RecordError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", place, "convert it")
     return image

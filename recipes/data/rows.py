@@ -83,10 +83,6 @@ def make_row(
     messages: list[dict[str, str]] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if mistake := conversation_mistake(messages):
         raise RecipeError(mistake, where="prompt", fix="end with a message of the user")
-    if not isinstance(ground_truth, str):
-        raise RecipeError(f"ground_truth is {ground_truth!r}", where="ground_truth", fix="make a text of it")
-    if "split" not in extra_info or "index" not in extra_info:
-        raise RecipeError(f"extra_info has only {sorted(extra_info)}", where="extra_info", fix="add split and index")
     if id is None:
         id = content_id(data_source, messages, ground_truth, images or ())
     problem = "\n\n".join(message["content"] for message in messages)
@@ -196,7 +192,7 @@ class Split(NamedTuple):
     size: int | None = None
 
 
-_OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
+_OURS = re.compile(r"(train|test)\.(parquet|manifest\.json)")
 
 
 def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) -> tuple[list[Manifest], str]:

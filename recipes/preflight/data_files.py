@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.data.lengths import Lengths, check_lengths, count_split, tokenizer_of
-from recipes.data.rows import ID, engine_columns, row_count
+from recipes.data.rows import engine_columns, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
 
@@ -32,7 +32,7 @@ def columns(key: PathKey) -> list[str]:
 
 
 def check_data(recipe: Recipe) -> list[str]:
-    """Raise for a file that is missing, unreadable, empty or lacks columns; for too few rows; for prompts too long."""
+    """Raise for a file that is missing, unreadable, empty or lacks columns, and for fewer rows than a step takes."""
     for key in missing(recipe):
         own = recipe.prepare and not key.source.by_user
         fix = f"make it with `python {' '.join(recipe.prepare)}`" if own else "give the path of a parquet file"
@@ -47,16 +47,7 @@ def check_data(recipe: Recipe) -> list[str]:
             f"set ROLLOUT_BATCH_SIZE to {used} or less",
             "data.rollout_batch_size",
         )
-    return _rows_without_ids(recipe)
-
-
-def _rows_without_ids(recipe: Recipe) -> list[str]:
-    """Return a remark on validation files whose rows have no id: what a run writes of them cannot be paired."""
-    without = [key.path for key in files(recipe, "data.val_files") if ID not in columns(key)]
-    if not without:
-        return []
-    again = f": make them again with `python {' '.join(recipe.prepare)} --force`" if recipe.prepare else ""
-    return [f"the rows of {', '.join(without)} have no ids, so that two validations cannot be paired{again}"]
+    return []
 
 
 def _open(key: PathKey) -> pq.ParquetFile:
@@ -101,8 +92,5 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
         return []
     if not keys or not all("prompt" in columns(key) for key in keys):
         return []
-    try:
-        counted = [count_split(Path(key.path), str(folder), template) for key in keys]
-    except (RecipeError, OSError):
-        return []
+    counted = [count_split(Path(key.path), str(folder), template) for key in keys]
     return check_lengths(Lengths(sum((lengths.counts for lengths in counted), Counter())), recipe)

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.data.manifests import read_manifest
-from recipes.paths import ROOT
 from recipes.tasks.countdown.problems import bucket
 
 
@@ -80,20 +79,3 @@ def test_screenshots_from_chromium(script, tmp_path):
     again = call(*small)
     assert "2 episodes were there, 0 played now" in again.output
     assert again.output.count("unchanged") == 2
-
-
-# Users' files
-
-
-def test_the_examples_are_converted_once_and_counted(script, tmp_path, monkeypatch):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    example, tiny = ROOT / "examples/custom_task/data/example.jsonl", ROOT / "recipes/tasks/countdown/tiny"
-    call = script("data_prep_custom")
-    done = call(example, "--tokenizer", tiny, "--max_prompt_length", 40)
-    assert done.exit_code == 0, done.output
-    assert "train: classification" in done.output
-    (folder,) = (tmp_path / "data" / "custom").iterdir()
-    train, test = (read_manifest(folder / f"{name}.parquet") for name in ("train", "test"))
-    assert train.rows + test.rows == len(example.read_text(encoding="utf-8").splitlines())
-    assert train.rows >= 256, "a step of the recipe's batch"
-    assert call(example).output.count("there already") == 2

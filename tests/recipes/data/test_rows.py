@@ -39,8 +39,6 @@ def rows(count, start=0):
         {"prompt": [{"role": "assistant", "content": "Hello"}]},
         {"prompt": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]},
         {"prompt": [{"role": role, "content": "Hi"} for role in ("user", "user")]},
-        {"ground_truth": 4},
-        {"extra_info": {"split": "train"}},
         {"prompt": "<image>", "images": []},
         {"images": [b"png"]},
     ],
