@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recipes.config import Recipe
@@ -17,7 +17,7 @@ from recipes.errors import RecipeError
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: host and port of the cluster's head."""
 WAIT = "RAY_WAIT_MINUTES"
-WAIT_MINUTES = 10.0
+WAIT_MINUTES = 10
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 POLL_S = 2.0
 HEALTH_S = 30.0
@@ -42,14 +42,10 @@ def check_cluster(recipe: Recipe) -> list[str]:
 
 def wait_minutes() -> float:
     """Minutes that the launcher waits for machines. Raises RecipeError for what is no number of minutes."""
-    text = os.environ.get(WAIT, "").strip()
-    try:
-        minutes = float(text) if text else WAIT_MINUTES
-    except ValueError:
-        minutes = -1.0
-    if not 0 <= minutes < math.inf:
+    text = os.environ.get(WAIT, "").strip() or str(WAIT_MINUTES)
+    if not re.fullmatch(r"\d+(\.\d*)?", text):
         raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
-    return minutes
+    return float(text)
 
 
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
@@ -65,10 +61,14 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     deadline = time.monotonic() + 60 * minutes
     while True:
         nodes = alive_nodes(address)
-        if sum(count >= gpus for _, count in nodes or ()) >= wanted:
+        fitting = sum(count >= gpus for _, count in nodes or ())
+        if fitting >= wanted:
             log(f"the Ray cluster at {address} has its {wanted} machines")
             return
-        state = describe(nodes, wanted, gpus, address)
+        state = f"nothing answers at {address}"
+        if nodes is not None:
+            each = ", ".join(f"{host}: {count}" for host, count in nodes) or "no node"
+            state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each})"
         if time.monotonic() > deadline:
             what = f"{state}, after {minutes:g} minutes"
             raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer")
@@ -76,19 +76,6 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
             log(f"waiting: {state}")
             logged = state
         time.sleep(POLL_S)
-
-
-def describe(nodes: Sequence[tuple[str, int]] | None, wanted: int, gpus: int, address: str) -> str:
-    """Return what is there and what is missing, in one line.
-
-    Args:
-        nodes: host and GPUs of each living node; None where the head does not answer.
-    """
-    if nodes is None:
-        return f"nothing answers at {address}"
-    fitting = sum(count >= gpus for _, count in nodes)
-    each = ", ".join(f"{host} ({count} GPU{'s' * (count != 1)})" for host, count in nodes)
-    return f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each or 'no node'})"
 
 
 def alive_nodes(address: str) -> list[tuple[str, int]] | None:

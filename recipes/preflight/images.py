@@ -17,7 +17,7 @@ from recipes.data.rows import IMAGE_MARK, prompt_column, structured
 from recipes.errors import RecipeError, counted
 from recipes.model_files import local_model
 from recipes.preflight import data_files
-from recipes.preflight.child import answer_with, ask
+from recipes.preflight.child import ask
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
@@ -141,21 +141,13 @@ def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
     """Raise where no prompt of a file fits, or one does not and is not dropped; remark where some are dropped."""
     data = recipe.data
-    bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
-    question = Question(
-        str(model),
-        recipe.worker.actor.model.trust_remote_code,
-        {name: pixels for name, pixels in bounds.items() if pixels is not None},
-        key.path,
-        data.image_key,
-        data.image_dir,
-        rows,
-    )
     tokens = ask(
-        "recipes.preflight.images",
-        question,
-        list[int],
-        COUNTING_LIMIT_S,
+        count,
+        recipe,
+        key.path,
+        rows,
+        str(model),
+        limit_s=COUNTING_LIMIT_S,
         where=f"{key.path}, the tokens of row {rows[0].number} by {model}",
         fix="is the model a whole vision-language model? is an image 200 times as long as wide?",
     )
@@ -173,38 +165,25 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
     )
 
 
-@dataclass(frozen=True)
-class Question:
-    """Rows of a file whose tokens are to be counted, for a process of its own: the processor imports torch."""
+def count(recipe: Recipe, file: str, rows: list[Row], model: str) -> list[int]:
+    """Return the tokens of each row's prompt by the model's own processor, which scales images into the bounds.
 
-    model: str
-    trust_remote_code: bool
-    bounds: dict[str, int]
-    file: str
-    image_key: str
-    image_dir: str | None
-    rows: list[Row]
-
-
-def count(question: Question) -> list[int]:
-    """Return the tokens of each row's prompt by the model's own processor, which scales images into the bounds."""
+    For a process of its own: the processor imports torch.
+    """
     from transformers import AutoProcessor
 
-    processor = AutoProcessor.from_pretrained(question.model, trust_remote_code=question.trust_remote_code)
-    wanted = {row.number for row in question.rows}
-    images = {}
-    for number, held in enumerate(_rows(Path(question.file), (question.image_key,))):
+    data = recipe.data
+    processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
+    bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
+    given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
+    wanted, images = {row.number for row in rows}, {}
+    for number, held in enumerate(_rows(Path(file), (data.image_key,))):
         if number in wanted:
-            images[number] = [opened(each, question.image_dir).convert("RGB") for each in held[question.image_key]]
+            images[number] = [opened(each, data.image_dir).convert("RGB") for each in held[data.image_key]]
     tokens = []
-    for row in question.rows:
+    for row in rows:
         chat = structured(json.loads(row.messages))
         text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        encoded = processor(text=[text], images=images[row.number], add_special_tokens=False, **question.bounds)
+        encoded = processor(text=[text], images=images[row.number], add_special_tokens=False, **given)
         tokens.append(len(encoded["input_ids"][0]))
     return tokens
-
-
-def main() -> None:
-    """Answer `_check_room`."""
-    answer_with(count, Question)

@@ -1,4 +1,4 @@
-"""The machine, before the trainer starts: folders, loggers, shared memory, disk."""
+"""The machine, before the trainer starts: folders, loggers, disk."""
 
 from __future__ import annotations
 
@@ -18,34 +18,21 @@ from recipes.model_files import local_model
 from recipes.paths import run_dir
 from recipes.preflight import resume
 
-SHARED_MEMORY = Path("/dev/shm")
-SMALL_SHARED_MEMORY = {"cpu": 512 << 20, "gpu": 8 << 30}
-"""Bytes below which Ray's object store, the weight transfer or NCCL fail: containers have 64 MiB by default."""
-
-
-def check_machine(recipe: Recipe) -> list[str]:
-    """Raise where an output folder cannot be written, or a logger is not installed.
-
-    Returns:
-        A remark on little shared memory.
-    """
-    outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
-    outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
-    for name, folder in outputs:
-        _writable(name, folder)
-    _loggers_installed(recipe)
-    return _shared_memory(recipe.hardware)
-
-
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
 """Logger -> the module that the trainer imports for it."""
 
 
-def _loggers_installed(recipe: Recipe) -> None:
+def check_machine(recipe: Recipe) -> list[str]:
+    """Raise where an output folder cannot be written, or a logger is not installed."""
+    outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
+    outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
+    for name, folder in outputs:
+        _writable(name, folder)
     for logger in recipe.trainer.logger:
         if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
             fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
             raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
+    return []
 
 
 def _writable(name: str, folder: Path) -> None:
@@ -55,25 +42,13 @@ def _writable(name: str, folder: Path) -> None:
     if not nearest.is_dir():
         raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
     try:  # asking for permissions is not enough: root has them for /proc too
-        os.rmdir(tempfile.mkdtemp(dir=nearest if nearest.is_dir() else nearest.parent))
+        os.rmdir(tempfile.mkdtemp(dir=nearest))
     except OSError as error:
         raise RecipeError(
             f"{folder} cannot be written: {error.strerror}",
             where=f"{name}: {nearest}",
             fix="change its permissions, or give another folder with CHECKPOINT_DIR or ARTIFACTS_DIR",
         ) from error
-
-
-def _shared_memory(hardware: str) -> list[str]:
-    if not SHARED_MEMORY.is_dir():
-        return []
-    free, needed = shutil.disk_usage(SHARED_MEMORY).free, SMALL_SHARED_MEMORY[hardware]
-    if free >= needed:
-        return []
-    return [
-        f"{SHARED_MEMORY} has only {free / 2**20:.0f} MiB free; Ray and NCCL want {needed / 2**20:.0f} MiB or more "
-        "(for a container: --shm-size=16g)"
-    ]
 
 
 MARGIN = 512 << 20

@@ -11,7 +11,6 @@ from recipes.errors import RecipeError
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, MemoryPlan, Phase, gpu_phases, host_phase
 from recipes.memory.shape import SIZES
-from recipes.model_files import model_config, text_config
 
 MODEL = "worker.actor.model.model_path"
 SHARE = fit.KEYS["utilization"]
@@ -67,16 +66,10 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
             "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
             "plans for one of 80 GB"
         )
-    name = str(recipe.worker.actor.model.model_path)
-    folder = plans.model_folder(name)
-    if folder is None:
-        why = "it is neither a folder here nor in the list of published models"
-    elif not model_config(folder):
-        why = f"{folder}/config.json is missing, or is no JSON object"
-    else:
-        lacking = [size for size in SIZES if size not in text_config(model_config(folder))]
-        why = f"its config.json lacks {', '.join(lacking)}" if lacking else "it is no dense decoder"
-    what = f"memory is not estimated: the sizes of {name} are not known, since {why}"
+    what = (
+        f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
+        f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
+    )
     if recipe.planned_gpus is not None:
         raise recipe.error(what, "set MODEL_PATH to a folder with the model's config.json", MODEL)
     return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"

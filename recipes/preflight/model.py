@@ -10,16 +10,7 @@ from recipes.config import PathKey, Recipe, path_keys
 from recipes.data.lengths import chat_tokenizer, tokenizer_of
 from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
-from recipes.memory.shape import published_config
-from recipes.model_files import (
-    gguf_file,
-    local_model,
-    model_config,
-    positions,
-    read_json,
-    text_config,
-    weight_files,
-)
+from recipes.model_files import gguf_file, local_model, model_config, positions, read_json, weight_files
 from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -36,7 +27,6 @@ def check_model(recipe: Recipe) -> list[str]:
             _refuse_gguf(recipe, key)
             remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
     _check_positions(recipe)
-    _check_heads(recipe)
     return remarks
 
 
@@ -61,7 +51,7 @@ def _check_on_hub(recipe: Recipe, key: PathKey) -> list[str]:
             f"unset {offline}, or set MODEL_PATH to a folder",
             key.key,
         )
-    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it first"]
+    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it, and prompts are not counted"]
 
 
 def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
@@ -105,40 +95,13 @@ def _check_positions(recipe: Recipe) -> None:
     )
 
 
-def _check_heads(recipe: Recipe) -> None:
-    """GPUs that share a layer or a sequence take whole heads; vLLM and verl refuse others after the model is read.
-
-    vllm/config/model.py:1367 (`total_num_attention_heads % tensor_parallel_size`), and for `ulysses_size`
-    verl/models/transformers/monkey_patch.py:343 (`num_attention_heads % ulysses_sp_size`).
-    """
-    name = str(recipe.worker.actor.model.model_path or "")
-    config = text_config(model_config(local_model(name)) or published_config(name))
-    heads = config.get("num_attention_heads")
-    if not isinstance(heads, int):
-        return
-    keys = config.get("num_key_value_heads") or heads
-    for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
-        size = recipe.value(key)
-        if heads % size or (keys % size and size % keys):
-            fitting = [each for each in range(1, heads + 1) if not heads % each and not (keys % each and each % keys)]
-            raise recipe.error(
-                f"{key} {size} does not divide the model's {heads} attention heads and {keys} heads of keys",
-                f"set {key} to one of {', '.join(map(str, fitting))}",
-                key,
-                "worker.actor.model.model_path",
-            )
-
-
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}
 ANSWER = {"role": "assistant", "content": "The answer is 42."}
-THINKING_ROOM = 4_096
-"""Tokens under which a model that thinks first is often cut off inside its thoughts."""
 TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
-THINKING = f"{TEMPLATE_VARIABLES}enable_thinking"
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Remark on turns that do not stop, and on thinking that has little room.
+    """Remark on turns that do not stop.
 
     Raises:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
@@ -154,7 +117,7 @@ def check_chat_template(recipe: Recipe) -> list[str]:
     own = native(recipe)
     given = {key.removeprefix(TEMPLATE_VARIABLES): own[key] for key in own if key.startswith(TEMPLATE_VARIABLES)}
     try:
-        prompt = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True, **given)
+        tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True, **given)
         turn = tokenizer.apply_chat_template([QUESTION, ANSWER], tokenize=False, **given)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
@@ -162,7 +125,7 @@ def check_chat_template(recipe: Recipe) -> list[str]:
             where="data.override_chat_template" if override else str(folder),
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    return [*_check_stop(folder, turn, tokenizer), *_check_thinking(recipe, tokenizer.chat_template, prompt)]
+    return _check_stop(folder, turn, tokenizer)
 
 
 def _check_stop(folder: Path, turn: str, tokenizer: Any) -> list[str]:
@@ -185,17 +148,4 @@ def _check_stop(folder: Path, turn: str, tokenizer: Any) -> list[str]:
         f"the chat template ends the assistant's turn with {end.split()[0]!r}, which is no stop token of the model "
         f"({', '.join(sorted(stops))}): responses may run to the limit until training teaches "
         "them to end; an instruct version stops there"
-    ]
-
-
-def _check_thinking(recipe: Recipe, template: str, prompt: str) -> list[str]:
-    """A model such as Qwen3 thinks unless it is asked not to; its template then closes an empty thought."""
-    if "enable_thinking" not in template or "</think>" in prompt.rpartition(QUESTION["content"])[2]:
-        return []
-    room = recipe.data.max_response_length
-    if room >= THINKING_ROOM:
-        return []
-    return [
-        f"thinking mode is on, and a response has room for {room:,} tokens: one that is cut off inside its thoughts "
-        f"earns nothing; +{THINKING}=false turns it off, MAX_RESPONSE_LENGTH={2 * THINKING_ROOM} gives room"
     ]

@@ -1,4 +1,4 @@
-"""A model that is none, is too short, has heads that cannot be shared, or lacks a chat template, is found."""
+"""A model that is none, is too short, or lacks a chat template, is found."""
 
 from __future__ import annotations
 
@@ -63,32 +63,6 @@ def test_weights_in_gguf_are_refused(make, tmp_path, name):
     assert "safetensors" in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("heads", "keys", "change", "fitting"),
-    [
-        (28, 4, "worker.rollout.tensor_parallel_size=8", "1, 2, 4, 28"),
-        (28, 4, "worker.actor.ulysses_size=8", "1, 2, 4, 28"),
-        (32, 8, "worker.rollout.tensor_parallel_size=3", "1, 2, 4, 8, 16, 32"),
-        (40, 10, "worker.rollout.tensor_parallel_size=4", "1, 2, 5, 10, 20, 40"),
-    ],
-)
-def test_gpus_share_whole_heads(make, files, heads, keys, change, fitting):
-    sizes = {"architectures": ["A"], "num_attention_heads": heads, "num_key_value_heads": keys}
-    (files / "model" / "config.json").write_text(json.dumps(sizes))
-    assert model.check_model(make()) == []
-    with pytest.raises(RecipeError) as caught:
-        model.check_model(make(change))
-    assert caught.value.fix.endswith(f"to one of {fitting}")
-    assert change.partition("=")[0] in caught.value.where
-
-
-def test_heads_of_a_model_that_was_not_fetched_are_known_by_its_name(make):
-    with pytest.raises(RecipeError, match="tensor_parallel_size"):
-        model._check_heads(
-            make("worker.actor.model.model_path=Qwen/Qwen2.5-7B-Instruct", "worker.rollout.tensor_parallel_size=8")
-        )
-
-
 def test_the_revision_that_is_loaded_is_the_one_that_is_read(monkeypatch, tmp_path):
     """The hub's cache says which folder a name stands for; another may be newer."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -146,11 +120,6 @@ def test_what_the_model_would_not_understand_is_remarked(make, folder):
     folder(eos="<|endoftext|>")
     (remark,) = model.check_chat_template(make())
     assert "'<|im_end|>'" in remark
-    folder(CHATML + "{% if not enable_thinking | default(true) %}<think></think>{% endif %}")
-    (remark,) = model.check_chat_template(make())
-    off = f"+{model.THINKING}=false"
-    assert off in remark
-    assert model.check_chat_template(make(off)) == []
 
 
 @pytest.mark.parametrize(

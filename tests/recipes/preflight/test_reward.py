@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import importlib
 
 import pytest
 
-from recipes.config.rewards import WEIGHTED
 from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
-from recipes.preflight.reward import Question, TrialRow
+from recipes.preflight.reward import TrialRow
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -37,12 +35,10 @@ def checked(make, files):
 def tried(tmp_path):
     """The trial in this process, on one row."""
 
-    def run(source, engine="verl", function="", **changes):
+    def run(source, engine="verl", row=ROW, **options):
         path = tmp_path / "my_reward.py"
         path.write_text(source)
-        columns = ["data_source", "reward_model.ground_truth"]
-        question = Question(f"{path}{function}", engine, [ROW], columns=columns)
-        return reward.try_reward(replace(question, **changes))
+        return reward.try_reward(str(path), engine, [row], **options)
 
     return run
 
@@ -67,22 +63,27 @@ def test_what_ends_the_process_is_an_error_with_its_key(checked, source, message
     assert caught.value.fix
 
 
-def test_a_hang_names_the_response(checked, monkeypatch, tmp_path):
-    hangs = "import sys, time\nprint('trying the response x', file=sys.stderr, flush=True)\ntime.sleep(600)"
-    (tmp_path / "hangs.py").write_text(hangs)
+HANGS = """
+import sys, time
+
+def hang():
+    print("trying the response x", file=sys.stderr, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_hang_names_the_response(monkeypatch, tmp_path):
+    (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    def ask(_, question, answer, limit, seconds=1.0, **texts):
-        try:
-            child.ask("hangs", question, answer, seconds, **texts)
-        except RecipeError as error:
-            if "was starting" not in error.what or seconds > 100:
-                raise
-            ask(_, question, answer, limit, 4 * seconds, **texts)  # a busy machine: Python has not begun yet
-
-    monkeypatch.setattr(reward, "ask", ask)
-    with pytest.raises(RecipeError, match="trying the response x"):
-        checked(HEAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    hang = importlib.import_module("hangs").hang
+    seconds, what = 2.0, "was starting"
+    while "was starting" in what and seconds < 100:  # on a busy machine Python has not begun yet
+        seconds *= 2
+        with pytest.raises(RecipeError) as caught:
+            child.ask(hang, limit_s=seconds, where="w", fix="f")
+        what = caught.value.what
+    assert "trying the response x" in what
 
 
 @pytest.mark.parametrize(
@@ -144,54 +145,36 @@ def split(path, sources, **extra):
     return str(path)
 
 
-def test_a_reward_that_judges_by_source_is_asked_about_every_row(tried, tmp_path):
-    file = split(tmp_path / "t.parquet", 3 * ["qa"], file=lambda _: "my.csv", line=lambda index: 10 * index)
-    check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 3; return ['row 3: no rules', 'more']"
+def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
+    file = split(files / "t.parquet", 16 * ["qa"], file=lambda _: "my.csv", line=lambda index: 10 * index)
+    check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 16; return ['row 3: no rules', 'more']"
+    (files / "mine.py").write_text(HEAD + SOLVES + check)
     with pytest.raises(RecipeError) as caught:
-        tried(HEAD + SOLVES + check, files=[file])
+        reward.trial(make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}"))
     assert caught.value.where == f"line 20 of my.csv; {file}"
     assert caught.value.fix == reward.FIX_ROWS
 
 
-def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form(tried):
-    other = TrialRow("math", "42", None)
-    right = TrialRow("countdown", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
-    own = (ROOT / "reward_functions" / "countdown.py").read_text(encoding="utf-8")
-    assert tried(own, rows=[right, right, other], of_the_recipe=True)
-    with pytest.raises(RecipeError, match="2 of 3"):
-        tried(own, rows=[right, other, other], of_the_recipe=True)
-    assert "another form of answer" in tried(own, rows=[right, other, other])[0]
-
-
-def weighted(*paths, engine="verl", **shared):
-    """The question that `check_reward` asks of several rewards, by one row."""
-    arguments = {**shared, "rewards": [str(path) for path in paths], "weights": [1.0] * len(paths)}
-    parts = arguments["rewards"]
-    return Question(str(WEIGHTED), engine, [ROW], kwargs=arguments, shared=shared, parts=parts, filter_key="accuracy")
-
-
-def test_each_of_several_rewards_is_tried_by_itself(tmp_path):
-    good, bad = tmp_path / "solving.py", tmp_path / "odd.py"
+def test_each_of_several_rewards_is_tried_by_itself(make, files):
+    good, bad, short = files / "solving.py", files / "odd.py", files / "short.py"
     good.write_text(PLAIN.replace("=None", "=None, scale=1.0") + SOLVES)
     bad.write_text(f"def compute_score(): return 1.0\n{PLAIN.replace('compute_score', 'none')}    return None\n")
-    short = tmp_path / "short.py"
     short.write_text(f"{PLAIN}    return 1.0 - len(solution_str) / 1e6")
-    assert reward.try_reward(weighted(good, short, scale=2.0)) == []
+
+    def recipe(*parts):
+        return make(
+            f"worker.reward.reward_function=[{','.join(map(str, parts))}]",
+            "worker.reward.reward_weights=[1,2]",
+            "worker.reward.reward_function_kwargs.scale=2.0",
+        )
+
+    assert reward.check_reward(recipe(good, short)) == []
+    assert set(fingerprint(recipe(good, short)).content["reward"]) == {"1: solving.py", "2: short.py"}
+    assert fingerprint(recipe(good, short)).content["worker.reward.reward_weights"] == [1.0, 2.0]
     for part in (bad, f"{bad}:none", f"{bad}:no"):
         with pytest.raises(RecipeError) as caught:
-            reward.try_reward(weighted(good, part))
+            reward.trial(recipe(good, part))
         assert "odd.py" in caught.value.where
-
-
-def test_the_whole_check_takes_several_rewards(make, files):
-    for name, body in (("one", SOLVES), ("two", "    return len(solution_str) / 1e6")):
-        (files / f"{name}.py").write_text(PLAIN + body)
-    recipe = make(
-        f"worker.reward.reward_function=[{files}/one.py,{files}/two.py]", "worker.reward.reward_weights=[1,2]"
-    )
-    assert reward.check_reward(recipe) == []
-    assert set(fingerprint(recipe).content["reward"]) == {"1: one.py", "2: two.py"}
-    assert fingerprint(recipe).content["worker.reward.reward_weights"] == [1.0, 2.0]
 
 
 def test_a_reward_imports_what_lies_beside_it_and_counts_it(checked, make, files):
