@@ -20,7 +20,7 @@ from recipes.config.schema import leaves
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
-from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, images, records
+from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records
 from recipes.data.rewards import load_reward
 from recipes.data.rows import (
     IMAGE_MARK,
@@ -172,7 +172,7 @@ class _Part:
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
-                pictures = images(record)
+                pictures = [image_bytes(image, record.place) for image in record.images]
                 row = _row(record, prompt_format, pictures)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
@@ -312,7 +312,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
 
 
 def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Recipe:
-    """The recipe with finished rows: the door of its data, for a run, a warm start and an evaluation.
+    """Return the recipe with finished rows, for a run, a warm start or an evaluation.
 
     Files that the recipe itself names and that are missing are made by its `prepare` command.
 
@@ -360,7 +360,7 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
     here = local_model(str(model.model_path))
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
         return recipe
-    longest = count_split(folder / "train.parquet", str(here)).longest
+    longest = max(count_split(folder / "train.parquet", str(here)))
     positions = text_config(model_config(here)).get("max_position_embeddings", longest)
     room = min(longest, positions - settings.max_response_length)
     if room <= settings.max_prompt_length:

@@ -7,7 +7,6 @@ data.filter_overlong_prompts.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,27 +20,6 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-
-
-@dataclass
-class Lengths:
-    """Numbers of prompts by their numbers of tokens."""
-
-    counts: Counter[int] = field(default_factory=Counter)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt."""
-        return max(self.counts)
-
-    @property
-    def shortest(self) -> int:
-        """Tokens of the shortest prompt."""
-        return min(self.counts)
-
-    def over(self, limit: int) -> int:
-        """Prompts longer than `limit`."""
-        return sum(count for length, count in self.counts.items() if length > limit)
 
 
 LEAST_VOCABULARY = 16
@@ -82,8 +60,8 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
     return str(model.tokenizer_path or model.model_path), template
 
 
-def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Lengths:
-    """The lengths of a split's prompts, chat template and generation prompt included; images count as no tokens.
+def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Counter[int]:
+    """Numbers of a split's prompts by their tokens, with the chat template's; images count as no tokens.
 
     Args:
         path: a parquet file of finished rows.
@@ -95,7 +73,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
     """
     import pyarrow.parquet as pq
 
-    lengths, loaded = Lengths(), chat_tokenizer(tokenizer, chat_template)
+    lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
         task = progress.add_task("tokens", total=file.metadata.num_rows)
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
@@ -106,7 +84,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
                 what = f"the chat template refuses a prompt of the data: {error}"
                 raise RecipeError(what, where=str(path), fix="write the prompts as the template has them") from error
             encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-            lengths.counts.update(len(ids) for ids in encoded["input_ids"])
+            lengths.update(len(ids) for ids in encoded["input_ids"])
             progress.advance(task, len(batch))
     return lengths
 
@@ -115,43 +93,32 @@ MOST_DROPPED = 0.1
 """Share of the training prompts that may be dropped without being asked for: outliers, not a part of the data."""
 
 
-def check_lengths(lengths: Lengths, recipe: Recipe) -> list[str]:
+def check_lengths(lengths: Counter[int], recipe: Recipe) -> list[str]:
     """Remarks on training prompts that are longer than data.max_prompt_length.
+
+    Args:
+        lengths: from `count_split`.
 
     Raises:
         RecipeError: too few prompts are left to train on, or more are dropped than anybody asked for.
     """
-    limit, batch = recipe.data.max_prompt_length, recipe.data.rollout_batch_size
-    total, over = lengths.counts.total(), lengths.over(limit)
+    limit, batch, drops = recipe.data.max_prompt_length, recipe.data.rollout_batch_size, "data.filter_overlong_prompts"
+    total, over = lengths.total(), sum(count for length, count in lengths.items() if length > limit)
     if not over:
         return []
-    enough = lengths.longest
+    enough = max(lengths)
     what = f"{over:,} of {total:,} prompts are longer than data.max_prompt_length {limit}"
-    wanted = recipe.source_of("data.filter_overlong_prompts").by_user and recipe.data.filter_overlong_prompts
-    if over == total:
-        what = f"every prompt is longer than data.max_prompt_length {limit}: the shortest has {lengths.shortest} tokens"
-    elif total - over < batch:
+    if total - over < batch:
         what += f"; the other {total - over} do not fill a step of {batch}"
-    elif recipe.data.filter_overlong_prompts and over > MOST_DROPPED * total and not wanted:
-        what += " and would be dropped; data.filter_overlong_prompts=true drops them, if that is what you want"
-    elif recipe.data.filter_overlong_prompts:
-        return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
+    elif not recipe.data.filter_overlong_prompts:
+        return [f"{what}, and {drops} is off: the trainer will stop there"]
+    elif over > MOST_DROPPED * total and not recipe.source_of(drops).by_user:
+        what += f" and would be dropped; {drops}=true drops them, if that is what you want"
     else:
-        return [f"{what}, and data.filter_overlong_prompts is off: the trainer will stop there"]
-    raise RecipeError(
-        what,
-        where=f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}",
-        fix=_room(recipe, enough),
-    )
-
-
-def _room(recipe: Recipe, longest: int) -> str:
-    """Return how to make room for a prompt of `longest` tokens: a limit that the model's positions allow."""
+        return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
     known = positions(local_model(str(recipe.worker.actor.model.model_path)))
-    responses = recipe.data.max_response_length
-    if known is None or longest + responses <= known:
-        return f"set MAX_PROMPT_LENGTH to {longest}, or shorten the prompts"
-    return (
-        f"shorten the prompts, or take a model with more than {known} positions: "
-        f"{max(0, known - responses)} are left for a prompt beside responses of {responses}"
-    )
+    fix = f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts"
+    if known is not None and enough + recipe.data.max_response_length > known:
+        fix = f"shorten the prompts, or take a model with more than {known} positions for prompt and response"
+    where = f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}"
+    raise RecipeError(what, where=where, fix=fix)

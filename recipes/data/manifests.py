@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recipes.errors import RecipeError
-from recipes.files import sha256
 
 
 class Manifest(BaseModel):
@@ -60,28 +59,21 @@ def manifest_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.manifest.json")
 
 
-def read_manifest(path: Path, *, verify: bool = False) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a split, given the path of its parquet file.
 
-    Args:
-        verify: compare the parquet file's SHA-256 as well, which reads the whole file.
-
     Raises:
-        RecipeError: there is no manifest, it is broken, or it describes another file.
+        RecipeError: there is no manifest, or it is broken.
     """
-    beside, what = manifest_path(path), ""
+    beside = manifest_path(path)
     try:
-        manifest = Manifest.model_validate_json(beside.read_bytes())
-        if verify and manifest.sha256 != sha256(path):
-            what = f"{path} is not the file that its manifest describes"
+        return Manifest.model_validate_json(beside.read_bytes())
     except FileNotFoundError:
         what = f"{path} has no manifest"
     except ValidationError as error:
         first = error.errors()[0]
         what = f"the manifest is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if what:
-        raise RecipeError(what, where=str(beside), fix="make the data again: remove its folder, or --force")
-    return manifest
+    raise RecipeError(what, where=str(beside), fix="make the data again: remove its folder, or --force")
 
 
 def find_manifest(path: Path) -> Manifest | None:

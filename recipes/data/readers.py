@@ -50,13 +50,6 @@ class Columns:
     sources: tuple[str, ...] = ()
     turns: bool = True
 
-    def __post_init__(self) -> None:
-        """Raise RecipeError for one column that is to be two fields."""
-        names = [self.prompt, self.ground_truth, self.images]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
-            raise RecipeError(f"the column {twice} is given for two fields", where=keys, fix=fix)
-
 
 class Place(NamedTuple):
     """The place of a record: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
@@ -411,16 +404,12 @@ READERS = {
 _SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 
 
-def images(record: Record) -> list[bytes]:
-    """Encoded image files; relative paths start at the folder of the record's file.
+def image_bytes(image: Any, place: Place) -> bytes:
+    """The encoded file of an image; a relative path starts at the folder of the record's file.
 
     Raises:
         RecordError: a file that is not there or is no image, or a data URI that cannot be read.
     """
-    return [_image(image, record.place) for image in record.images]
-
-
-def _image(image: Any, place: Place) -> bytes:
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path")
     name = f"the image {_abbreviated(image)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.data.lengths import Lengths, check_lengths, count_split, tokenizer_of
+from recipes.data.lengths import check_lengths, count_split, tokenizer_of
 from recipes.data.rows import engine_columns, row_count
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
@@ -93,4 +93,4 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     if not keys or not all("prompt" in columns(key) for key in keys):
         return []
     counted = [count_split(Path(key.path), str(folder), template) for key in keys]
-    return check_lengths(Lengths(sum((lengths.counts for lengths in counted), Counter())), recipe)
+    return check_lengths(sum(counted, Counter()), recipe)

@@ -36,7 +36,6 @@ def check_memory(recipe: Recipe) -> list[str]:
     lines = [*map(str, busy)]
     plan = plans.plan_of(recipe)
     if plan is None:
-        _refuse_less_than_vllm_takes(recipe, busy)
         return [*lines, _unknown(recipe, chosen)]
     on_gpus = list(gpu_phases(plan)) if plan.gpu else []
     on_host = host_phase(plan)
@@ -105,14 +104,6 @@ def _proposed(recipe: Recipe, plan: MemoryPlan) -> str:
     """Return the nearest changes that fit the GPUs, as a user types them."""
     ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()))
     return "; or ".join(way.text for way in ways[:MOST_WAYS])
-
-
-def _refuse_less_than_vllm_takes(recipe: Recipe, busy: list[gpus.Gpu]) -> None:
-    """Raise where less is free than vLLM takes at once, for a model whose size is not known."""
-    share = recipe.value(SHARE)
-    if any(gpu.free < share * gpu.total for gpu in busy):
-        lines = "; ".join(map(str, busy))
-        raise recipe.error(f"{lines}; vLLM will ask for {share:.0%} of each", _elsewhere(), SHARE)
 
 
 def _elsewhere() -> str:

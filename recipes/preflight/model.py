@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from recipes.model_files import gguf_file, local_model, model_config, positions,
 from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 POINTER_BYTES = 1024
 """A file of weights that is smaller is git-lfs's pointer to them."""
 
@@ -25,7 +23,10 @@ def check_model(recipe: Recipe) -> list[str]:
     for key in path_keys(recipe):
         if key.kind == "model":
             _refuse_gguf(recipe, key)
-            remarks += _check_on_hub(recipe, key) if key.on_hub else _check_folder(recipe, key)
+            if not key.on_hub:
+                _check_folder(recipe, key)
+            elif not local_model(key.path):
+                remarks.append(f"the model {key.path} is not in the hub's cache yet: its prompts are not counted")
     _check_positions(recipe)
     return remarks
 
@@ -41,20 +42,7 @@ def _refuse_gguf(recipe: Recipe, key: PathKey) -> None:
     )
 
 
-def _check_on_hub(recipe: Recipe, key: PathKey) -> list[str]:
-    if local_model(key.path):
-        return []
-    offline = next((name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), None)
-    if offline:
-        raise recipe.error(
-            f"the model {key.path} is no folder here and not in the hub's cache, and {offline} forbids asking the hub",
-            f"unset {offline}, or set MODEL_PATH to a folder",
-            key.key,
-        )
-    return [f"the model {key.path} is not in the hub's cache yet: the trainer fetches it, and prompts are not counted"]
-
-
-def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
+def _check_folder(recipe: Recipe, key: PathKey) -> None:
     folder, file = Path(key.path), Path(key.path) / "config.json"
 
     def error(what: str, fix: str) -> RecipeError:
@@ -76,7 +64,6 @@ def _check_folder(recipe: Recipe, key: PathKey) -> list[str]:
             raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
     if not _has_tokenizer(folder):
         raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
-    return []
 
 
 def _has_tokenizer(folder: Path) -> bool:

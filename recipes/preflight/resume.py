@@ -41,6 +41,7 @@ CHANGED = "changed"
 """The value of trainer.find_last_checkpoint, and of RESUME, that goes on with other content."""
 BEGUN_ANEW = ".begun_anew"
 """In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
+GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
 TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
@@ -139,7 +140,7 @@ def start(recipe: Recipe) -> Start:
     else:
         problems = [damage] if (damage := expected.damage(checkpoint)) else []
         if problems:
-            raise recipe.error(f"{problems[0]}", _others(Path(str(named))), "trainer.load_checkpoint_path")
+            raise recipe.error(problems[0], GIVE_STEP, "trainer.load_checkpoint_path")
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
     attempt = _attempt_of(attempts, checkpoint.step)
     if attempt is None:
@@ -178,13 +179,8 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
     found = checkpoint_at(step.parent, int(number.group(1))) if number else None
     if found is None or not (step / "actor").is_dir():
         what = f"{step} is not a checkpoint: it has no folder actor"
-        raise recipe.error(what, _others(step), "trainer.load_checkpoint_path")
+        raise recipe.error(what, GIVE_STEP, "trainer.load_checkpoint_path")
     return found
-
-
-def _others(step: Path) -> str:
-    there = [f"global_step_{number}" for number in saved_steps(step.parent) if step.name != f"global_step_{number}"]
-    return f"{step.parent} has {', '.join(there)}" if there else "give a folder such as .../global_step_20"
 
 
 def check_resume(recipe: Recipe) -> list[str]:
@@ -220,8 +216,6 @@ def check_resume(recipe: Recipe) -> list[str]:
     remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
     if asked and begin.unknown:
         remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
-    elif asked and not different:
-        remarks.append("RESUME=changed, but nothing of the run's content has changed")
     if lacking := _lacking(begin):
         remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
     remarks += [f"changed: {change.described}: {change.effect}" for change in different]

@@ -14,7 +14,6 @@ from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
 from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
-from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
@@ -167,24 +166,16 @@ def prepared(*words, hardware="cpu"):
 
 
 def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
-    (tmp_path / "s.txt").write_text("Be brief.")
-    (tmp_path / "t.jinja").write_text("{{ content }} Now.")
-    words = ["--system_prompt", "s.txt", "--template", "t.jinja", "--val_share", "0.1"]
-    recipe, lines = prepared("--data", "mine.jsonl", *words)
-    keys = verl.translate(recipe)
-    (train,), (test,) = keys["data.train_files"], keys["data.val_files"]
-    row = pq.read_table(train).to_pylist()[0]
-    assert row["prompt"][0] == {"role": "system", "content": "Be brief."}
-    assert row["prompt"][1]["content"] == f"Make {row['reward_model']['ground_truth']}? Now."
-    assert pq.read_metadata(test).num_rows == 4
+    recipe, lines = prepared("--data", "mine.jsonl", "--val_share", "0.1")
+    assert [pq.read_metadata(path).num_rows for path in (recipe.data.train_files, recipe.data.val_files)] == [36, 4]
     assert "rows: train 36 (math 18, qa 18); test 4 (math 2, qa 2)" in lines
+    assert recipe.worker.rollout.limit_images == 0
     (tmp_path / "config.yaml").write_text(to_yaml(recipe))
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
 def test_the_second_start_converts_nothing_and_a_changed_file_does(file, monkeypatch):
     first, _ = prepared("--data", "mine.jsonl")
-    assert first.worker.rollout.limit_images == 0
     with monkeypatch.context() as patch:
         patch.setattr(custom, "convert", None)
         again, _ = prepared("--data", "mine.jsonl")
@@ -195,9 +186,11 @@ def test_the_second_start_converts_nothing_and_a_changed_file_does(file, monkeyp
 
 def test_parquet_files_of_other_programs(file, tmp_path):
     chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    verls = {"data_source": "x", "ability": "math", "reward_model": {"style": "rule", "ground_truth": "1"}}
     rows = {
-        "verl": [{"data_source": "x", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "1"}}],
+        "verl": [{**verls, "prompt": chat}],
         "easyr1": [{"problem": "p", "answer": "1"}],
+        "text": [{**verls, "prompt": f"1 + {i}?"} for i in range(20)],
         "plain": [{"prompt": f"p{i}", "ground_truth": i, "data_source": "qa"} for i in range(20)],
     }
     for name, content in rows.items():
@@ -208,6 +201,9 @@ def test_parquet_files_of_other_programs(file, tmp_path):
         assert (lines, recipe.data.train_files) == ("", str(tmp_path / f"{engine}.parquet"))
     recipe, _ = prepared("--data", "[mine.jsonl, plain.parquet]")
     assert sum(pq.read_metadata(path).num_rows for path in (recipe.data.train_files, recipe.data.val_files)) == 60
+    pq.write_table(pq.read_table(tmp_path / "text.parquet").slice(0, 5), tmp_path / "val.parquet")
+    recipe, _ = prepared("--data", "text.parquet", "--val_data", "val.parquet")
+    assert pq.read_table(recipe.data.val_files).column("prompt")[0].as_py() == [{"role": "user", "content": "1 + 0?"}]
 
 
 def test_images_in_the_file_are_let_in(file):
@@ -215,16 +211,6 @@ def test_images_in_the_file_are_let_in(file):
     with file.open("a") as lines:
         lines.write(json.dumps(record(50, images=[pixel, pixel])))
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2
-
-
-def test_rows_of_verls_columns_whose_prompts_are_text_become_messages(tmp_path):
-    row = {"data_source": "math", "ability": "math", "reward_model": {"style": "rule", "ground_truth": "1"}}
-    path = tmp_path / "text.parquet"
-    pq.write_table(pa.Table.from_pylist([{**row, "prompt": f"1 + {index}?"} for index in range(20)]), path)
-    val = path.with_name("val.parquet")
-    pq.write_table(pq.read_table(path).slice(0, 5), val)
-    recipe, _ = prepared("--data", str(path), "--val_data", str(val))
-    assert pq.read_table(recipe.data.val_files).column("prompt")[0].as_py() == [{"role": "user", "content": "1 + 0?"}]
 
 
 def test_several_turns_are_for_verl_alone(tmp_path):

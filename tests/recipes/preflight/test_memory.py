@@ -133,13 +133,9 @@ def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypa
 
 def test_a_gpu_that_others_fill_is_refused_with_the_name_of_who_holds_the_memory(monkeypatch):
     set_by_user = [f"{SHARE}=0.6", *ON_GPU]
-    for used, arguments, model in (
-        (int(12.7e9), set_by_user, FOUR),
-        (H200 // 2, [], "of/unknown-size"),
-        (H200, [], FOUR),
-    ):
+    for used, arguments in ((int(12.7e9), set_by_user), (H200, [])):
         with pytest.raises(RecipeError) as caught:
-            memory.check_memory(recipe_on(monkeypatch, H200, 1, *arguments, used=used, MODEL_PATH=model))
+            memory.check_memory(recipe_on(monkeypatch, H200, 1, *arguments, used=used))
         assert "4242 (python3)" in caught.value.what
 
 
@@ -155,12 +151,11 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     assert any("24.1 GB" in line for line in found.remarks)
     with pytest.raises(RecipeError):
         preflight.check_before_data(recipe)
-    for content, named in (("{}", "config.json"), ('{"hidden_size": 64}', "vocab_size"), (None, "config.json")):
-        (tmp_path / "config.json").unlink()
-        (tmp_path / "config.json").write_text(content or "")
+    for content in ("{}", '{"hidden_size": 64}', ""):
+        (tmp_path / "config.json").write_text(content)
         unknown = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
         (error,) = preflight.dry(unknown).errors
-        assert named in error.what
+        assert "worker.actor.model.model_path" in error.where
     for wrong in ("24", "0x24", "1x0", "two"):
         with pytest.raises(RecipeError) as caught:
             load("countdown", arguments=["--gpus", wrong], environ={})
