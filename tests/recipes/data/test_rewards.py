@@ -22,20 +22,15 @@ def test_loads_from_the_root_and_from_anywhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "location", "message"),
-    [
-        (None, "none.py", "no reward file"),
-        ("1 / 0", "mine.py", "ZeroDivisionError"),
-        ("x = (", "mine.py", "SyntaxError"),
-        ("x = 1", "mine.py:x", "no function x"),
-        ("x = 1", "mine.txt", "not a Python file"),
-    ],
+    ("text", "location"),
+    [(None, "none.py"), ("1 / 0", "mine.py"), ("x = (", "mine.py"), ("x = 1", "mine.py:x"), ("x = 1", "mine.txt")],
 )
-def test_unusable_files_are_named(tmp_path, text, location, message):
+def test_unusable_files_are_named(tmp_path, text, location):
     if text is not None:
         (tmp_path / location.partition(":")[0]).write_text(text)
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(RecipeError) as caught:
         load_reward(tmp_path / location)
+    assert location in str(caught.value)
 
 
 def test_gold_answers_pass_and_a_false_one_is_shown():

@@ -149,19 +149,19 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("bad", "error"),
     [
-        ([], "no rows"),
-        ([row(0), row(1, images=[])], "row 1"),
-        ([row(0), row(1, extra_info={"split": "train", "index": "one", "parts": []})], "types"),
-        (failing(OSError(errno.ENOSPC, "No space left on device")), "No space left"),
-        (failing(KeyboardInterrupt()), None),
+        ([], RecipeError),
+        ([row(0), row(1, images=[])], RecipeError),
+        ([row(0), row(1, extra_info={"split": "train", "index": "one", "parts": []})], RecipeError),
+        (failing(OSError(errno.ENOSPC, "No space left on device")), RecipeError),
+        (failing(KeyboardInterrupt()), KeyboardInterrupt),
     ],
 )
-def test_a_split_that_cannot_be_written_leaves_what_was_there(tmp_path, bad, message):
+def test_a_split_that_cannot_be_written_leaves_what_was_there(tmp_path, bad, error):
     path = tmp_path / "train.parquet"
     write(path, rows(3))
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(RecipeError if message else KeyboardInterrupt, match=message):
+    with pytest.raises(error):
         write(path, bad, force=True)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
