@@ -96,7 +96,7 @@ def test_a_hang_names_the_response(monkeypatch, tmp_path):
         (HEAD + "    return {'score': 1.0, **({'bonus': 1} if solution_str else {})}", "bonus"),
         ("def compute_score(response, truth): return 1.0", "compute_score"),
         (f"async {HEAD}    return None", "None"),
-        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "await"),
+        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "coroutine"),
     ],
 )
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
