@@ -5,7 +5,7 @@ the load balancer, others to vLLM and to a reward process. Without these a step 
 3.1 s instead of 3.5.
 
 Here one object serves all responses. If there is one server, the load balancer is not asked for it again. If the recipe
-has no reward processes (`worker.reward.num_workers: 0`), rewards are computed in this process.
+has no reward processes (`reward.num_workers: 0`), rewards are computed in this process.
 
 verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `CpuAgentLoops`.
 """

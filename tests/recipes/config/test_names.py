@@ -35,7 +35,7 @@ def test_a_key_by_every_name(written, key):
     ("written", "meant"),
     [
         # endings, as the headings of documents have them
-        ("n", "worker.rollout.n or worker.rollout.val_override_config.n"),
+        ("n", "worker.rollout.n"),
         ("actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
         ("over_sample_rate", "actor_rollout_ref.rollout.over_sample_rate"),
         # other words for one of its parts

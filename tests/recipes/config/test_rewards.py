@@ -28,8 +28,7 @@ def custom(*words, **environ):
     [
         (("--reward_func", "a.py", "b.py:mine", "--reward_weights", "1", "0.2"), {}),
         (("--reward_func", "a.py", "b.py:mine", "trainer.max_steps=3", "--reward_weights=1,0.2"), {}),
-        ((), {"REWARD_FUNCTION": "a.py b.py:mine", "REWARD_WEIGHTS": "1 0.2"}),
-        ((), {"REWARD_FUNC": "a.py, b.py:mine", "REWARD_WEIGHTS": "1, 0.2"}),
+        ((), {"REWARD_FUNCTION": "a.py,b.py:mine", "REWARD_WEIGHTS": "1,0.2"}),
         (("worker.reward.reward_function=[a.py,'b.py:mine']", "worker.reward.reward_weights=[1,0.2]"), {}),
     ],
 )
@@ -66,9 +65,3 @@ def test_two_rewards_of_one_name_are_refused(folder, rewards):
     with pytest.raises(RecipeError) as caught:
         check(custom("--reward_func", *rewards))
     assert "worker.reward.reward_function" in caught.value.where
-
-
-def test_arguments_of_the_sum_are_its_own(folder):
-    words = ("--reward_func", "a.py", "b.py", "worker.reward.reward_function_kwargs.weights=1")
-    with pytest.raises(RecipeError, match="weights"):
-        check(custom(*words))
