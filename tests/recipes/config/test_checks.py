@@ -28,10 +28,8 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
             "ONLINE_FILTERING=false",
         ),
         ("worker.actor.clip_ratio_low=0.4", "exchange"),
-        (f"engine=easyr1 {MICRO}experience=3", "to 2 or 4"),
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
-        ("trainer.n_gpus_per_node=7 worker.rollout.n=1", "ROLLOUT_N"),  # before anything else
         (
             "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
             "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9",

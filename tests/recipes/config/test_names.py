@@ -16,7 +16,6 @@ ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
 @pytest.mark.parametrize(
     ("written", "key"),
     [
-        ("worker.reward.reward_function_kwargs.credit.format", "worker.reward.reward_function_kwargs.credit.format"),
         # verl's own names
         ("data.train_batch_size", "data.rollout_batch_size"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
