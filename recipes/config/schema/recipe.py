@@ -203,8 +203,6 @@ class Algorithm(Section):
         "KL is a term of the loss; false: it is taken from the reward",
         "USE_KL_LOSS",
         verl="actor_rollout_ref.actor.use_kl_loss",
-        computed=True,
-        alias=True,
     )
     use_kl_in_reward: bool | None = key(
         None,
@@ -304,16 +302,12 @@ class Trainer(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    total_epochs: int = key(
-        15, "passes over the training rows", "TOTAL_EPOCHS", computed=True, alias=True, gt=0, option="epochs"
-    )
+    total_epochs: int = key(15, "passes over the training rows", "TOTAL_EPOCHS", gt=0, option="epochs")
     max_steps: int | None = key(
         None,
         "steps; null: by total_epochs",
         "MAX_STEPS",
         verl=("trainer.total_training_steps", "trainer.total_epochs"),
-        computed=True,
-        alias=True,
         gt=0,
     )
     project_name: str = key("grpo-recipes", "project, for loggers", "PROJECT_NAME WANDB_PROJECT")

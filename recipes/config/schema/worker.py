@@ -75,9 +75,7 @@ class Model(Section):
         left_open=True,
     )
     use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", engines=ONLY_VERL)
-    trust_remote_code: bool = key(
-        False, "run code that comes with the model (EasyR1's own default is true)", computed=True, alias=True
-    )
+    trust_remote_code: bool = key(False, "run code that comes with the model (EasyR1's own default is true)")
     freeze_vision_tower: bool = key(False, "do not train the vision tower", engines=ONLY_EASYR1, resume="content")
     lora: Lora = Lora()
 
@@ -151,12 +149,6 @@ class Fsdp(Section):
     )
     mp_param_dtype: Precision = key(
         "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
-    )
-    mp_reduce_dtype: Precision = key(
-        "fp32", "precision of the gradients' reduction", verl="{fsdp}.mixed_precision.reduce_dtype", computed=True
-    )
-    mp_buffer_dtype: Precision = key(
-        "fp32", "precision of buffers", verl="{fsdp}.mixed_precision.buffer_dtype", computed=True
     )
 
 
@@ -242,10 +234,10 @@ class ValOverride(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    temperature: float | None = key(None, "temperature; 0: greedy", computed=True, alias=True, ge=0)
-    top_p: float | None = key(None, "nucleus", computed=True, alias=True, gt=0, le=1)
-    top_k: int | None = key(None, "candidates; -1: all", computed=True, alias=True, ge=-1)
-    n: int = key(1, "responses a prompt", computed=True, alias=True, gt=0)
+    temperature: float | None = key(None, "temperature; 0: greedy", ge=0)
+    top_p: float | None = key(None, "nucleus", gt=0, le=1)
+    top_k: int | None = key(None, "candidates; -1: all", ge=-1)
+    n: int = key(1, "responses a prompt", gt=0)
 
 
 class Rollout(Section):
@@ -347,7 +339,6 @@ class Actor(Section):
         True,
         "fill micro-batches by tokens, up to max_token_len_per_device",
         verl="{role}.use_dynamic_bsz",
-        computed=True,
         resume="setting",
     )
     max_token_len_per_device: int | None = key(
@@ -392,8 +383,6 @@ class Actor(Section):
     loss_scale_factor: int | None = key(
         None,
         "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
-        computed=True,
-        alias=True,
         engines=ONLY_VERL,
         gt=0,
     )
@@ -421,8 +410,6 @@ class Actor(Section):
         False,
         "the head's product and log-probabilities in one Triton kernel, without logits in memory",
         verl="actor_rollout_ref.model.use_fused_kernels",
-        computed=True,
-        alias=True,
         engines=ONLY_VERL,
         resume="setting",
     )

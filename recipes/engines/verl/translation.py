@@ -205,10 +205,6 @@ def _schedules(recipe: Recipe) -> dict[str, Any]:
     return {f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {}
 
 
-_PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-"""verl's defaults."""
-
-
 def _precision(recipe: Recipe) -> dict[str, Any]:
     """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
     places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
@@ -227,8 +223,8 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
             keys[f"{place}.offload_policy"] = fsdp.enable_cpu_offload
         if fsdp.torch_dtype is not None:
             keys[f"{place}.model_dtype"] = fsdp.torch_dtype
-        precision = {name: getattr(fsdp, f"mp_{name}") for name in _PRECISION}
-        if precision != _PRECISION:
+        if fsdp.mp_param_dtype != "bf16":  # verl's default
+            precision = {"param_dtype": fsdp.mp_param_dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
             keys |= {f"{place}.mixed_precision.{name}": value for name, value in precision.items()}
     return keys
 
