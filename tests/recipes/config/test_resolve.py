@@ -98,6 +98,13 @@ def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     assert recipe.verl == {"actor_rollout_ref.rollout.over_sample_rate": 0.1, "+ray_kwargs.x": 2}
 
 
+def test_later_wins_in_verls_spelling_too(write):
+    path = write("algorithm: {preset: dapo}\nverl: {actor_rollout_ref.actor.policy_loss.loss_mode: gspo}")
+    recipe = load(str(path), environ={"ROLLOUT_N": "8"}, arguments=["actor_rollout_ref.rollout.n=4"], hardware="gpu")
+    assert recipe.worker.rollout.n == 4
+    assert verl.translate(recipe)["actor_rollout_ref.actor.policy_loss.loss_mode"] == "gspo"
+
+
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 def test_a_resolved_recipe_loads_as_itself(write, hardware):
     arguments = ["trainer.n_gpus_per_node=2", "trainer.use_v1=false"]
