@@ -15,7 +15,6 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
-from recipes.engines.verl.translation import load_format
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
@@ -95,7 +94,7 @@ ABSENT = "—"
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
-_VALIDATION, _LORA = "worker.rollout.val_override_config", "worker.actor.model.lora"
+_VALIDATION = "worker.rollout.val_override_config"
 _NEEDS = {
     **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},
     "worker.actor.max_token_len_per_device": "worker.actor.dynamic_batching",
@@ -105,10 +104,10 @@ HARDWARE = (
     "trainer.nnodes", "trainer.n_gpus_per_node", "*.micro_batch_size_*",
     "*.padding_free", "*.dynamic_batching", "*.max_token_len_*", "*.ulysses_size", "*.offload.*", "*.fsdp.*",
     "worker.*.strategy", "*.enable_gradient_checkpointing", "*.use_*kernels", "*.use_liger",
-    "*.use_torch_compile", "*.recompute_old_log_probs", "*_workers", "*.num_workers",
+    "*.recompute_old_log_probs", "*_workers",
     "worker.rollout.gpu_memory_utilization", "worker.rollout.enforce_eager", "worker.rollout.enable_*",
     "worker.rollout.tensor_parallel_size", "worker.rollout.max_num_*", "worker.rollout.cudagraph_*",
-    "worker.rollout.load_format", "worker.rollout.free_cache_engine", "worker.rollout.dtype",
+    "worker.rollout.dtype",
     "worker.rollout.disable_tqdm", "worker.rollout.engine_kwargs", "worker.actor.optim.fused",
 )  # fmt: skip
 """Patterns of the keys that the machine decides; they change what is learned by rounding only. Others are a task's."""
@@ -179,9 +178,9 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
             continue
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
         status: Status = "aligned" if equal else "hardware" if by_machine else "task"
-        unable = leaf.info.not_on.get(recipe.engine, "") if leaf and layer == "default" else ""
+        unable = leaf is not None and layer == "default" and recipe.engine not in leaf.info.engines
         of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
-        reason = of_file or ("" if layer in reasons else unable or OF_DEFAULTS.get(key, ""))
+        reason = of_file or ("" if layer in reasons else OF_DEFAULTS.get(key, ""))
         rows.append(Row(key, ABSENT if unable and not equal else value, values, defaults, status, reason))
     return Table(shown_path(path), tuple(official), tuple(rows), same)
 
@@ -224,15 +223,13 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
         if result.get(f"{_VALIDATION}.{name}") is None and f"worker.rollout.{name}" in result:
             result[f"{_VALIDATION}.{name}"] = result[f"worker.rollout.{name}"]
     result.setdefault(f"{_VALIDATION}.n", 1)
-    if chosen := result.get("worker.rollout.load_format"):
-        rank, images = (result.get(key) or 0 for key in (f"{_LORA}.rank", "worker.rollout.limit_images"))
-        result["worker.rollout.load_format"] = load_format(chosen, rank, images)
     return result
 
 
 # Key -> why the schema's default differs from the official value, for keys that a recipe does not set.
 OF_DEFAULTS = {
     "data.filter_overlong_prompts_workers": "as EasyR1; measuring prompts is faster",
+    "data.format_prompt": "rows for verl hold the finished chat messages; wrap the prompt where the data is made",
     "data.prompt_key": "a row has one column for each engine",
     "data.shuffle": "as both engines' default",
     "data.val_batch_size": "all of the validation at once: the engine queues by itself",
@@ -241,14 +238,12 @@ OF_DEFAULTS = {
     "worker.actor.entropy_coeff": "no bonus, as GRPO was published",
     "worker.actor.model.lora.rank": "all weights are trained",
     "worker.actor.model.trust_remote_code": "running downloaded code is a choice",
-    "worker.actor.use_torch_compile": "as both engines' default",
     "worker.ref.offload.offload_params": "verl keeps a forward-only model in CPU memory either way",
     "worker.rollout.calculate_log_probs": "compares vLLM with the trainer at every step: a wrong rollout shows",
     "worker.rollout.enable_chunked_prefill": "vLLM's present engine prefills in chunks",
     "worker.rollout.enforce_eager": "CUDA graphs, as both engines' default",
     "worker.rollout.gpu_memory_utilization": "as EasyR1's own default",
     "worker.rollout.limit_images": "prompts are text",
-    "worker.rollout.load_format": "every weight is sent before its first use; LoRA and images read the model's",
 }
 
 _COMMENT = re.compile(r"\s#\s*(.*)$")

@@ -52,9 +52,9 @@ class Accounting:
         ]
 
 
-def data_parallel(recipe: Recipe, ulysses: int) -> int:
-    """Number of data-parallel ranks: the GPUs divided by `ulysses`, the GPUs that share a sequence."""
-    return max(1, recipe.n_gpus // ulysses)
+def data_parallel(recipe: Recipe) -> int:
+    """Number of data-parallel ranks: the GPUs divided by those that share a sequence."""
+    return max(1, recipe.n_gpus // recipe.worker.actor.ulysses_size)
 
 
 def accounting(recipe: Recipe, rows: int) -> Accounting:
@@ -63,7 +63,7 @@ def accounting(recipe: Recipe, rows: int) -> Accounting:
     prompts = data.rollout_batch_size
     responses = prompts * rollout.n
     updated = settled(actor.global_batch_size)
-    per_gpu = math.ceil(updated * rollout.n / data_parallel(recipe, actor.ulysses_size))
+    per_gpu = math.ceil(updated * rollout.n / data_parallel(recipe))
     used = min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
     steps_per_epoch = used // prompts
     total = trainer.max_steps if trainer.max_steps is not None else steps_per_epoch * trainer.total_epochs
@@ -109,26 +109,20 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Batch sizes that do not divide each other, with the nearest that do."""
     step, n = recipe.data.rollout_batch_size, recipe.worker.rollout.n
     actor = recipe.worker.actor
-    size, ranks = settled(actor.global_batch_size), data_parallel(recipe, actor.ulysses_size)
+    size, ranks = settled(actor.global_batch_size), data_parallel(recipe)
     if step % size:
-        multiples = range(size, step + size + 1, size)
         yield recipe.error(
             f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts",
-            f"set {_UPDATE} to {nearest(size, divisors(step))}, or {_STEP} to {nearest(step, multiples)}",
+            f"set {_UPDATE} to {nearest(size, divisors(step))}",
             _STEP,
             _UPDATE,
         )
     if size * n % ranks:
         fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
-        changed = recipe.source_of(_UPDATE).follows or _UPDATE
-        if whole := [candidate for candidate in fitting if step % candidate == 0]:
-            fitting = whole
-        elif changed == _UPDATE:
-            changed = f"{_STEP} and {_UPDATE}"
         yield recipe.error(
             f"{_UPDATE} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
             f"{ranks} data-parallel ranks",
-            f"set {changed} to {nearest(size, fitting)}",
+            f"set {_STEP} and {_UPDATE} to {nearest(size, fitting)}",
             _UPDATE,
             "worker.rollout.n",
             "trainer.n_gpus_per_node",
@@ -162,24 +156,21 @@ MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
 def filled_batches(recipe: Recipe) -> list[Setting]:
     """Replace null batch sizes: an update takes the whole step, and a micro-batch divides a GPU's share of it."""
     actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
-    update = actor.global_batch_size or step
-    # verl fills its passes by tokens there, so that nothing has to divide; EasyR1 divides all the same.
-    undivided = recipe.engine == "verl" and actor.dynamic_batching
 
     def micro(prompts: int, most: int) -> int:
-        share, rest = divmod(prompts * n, data_parallel(recipe, actor.ulysses_size))
-        if undivided:
+        """The largest size up to `most` that divides; verl fills dynamic passes by tokens, where none has to."""
+        if recipe.engine == "verl" and actor.dynamic_batching:
             return most
+        share, rest = divmod(prompts * n, data_parallel(recipe))
         return 1 if rest else max(size for size in range(1, most + 1) if share % size == 0)  # `problems` explains 1
 
     values = {
-        _UPDATE: (step, _STEP),
-        f"{_MICRO}update": (micro(update, MOST_OF_AN_UPDATE), _UPDATE),
-        f"{_MICRO}experience": (micro(step, MOST_OF_EXPERIENCE), _STEP),
+        _UPDATE: step,
+        f"{_MICRO}update": micro(actor.global_batch_size or step, MOST_OF_AN_UPDATE),
+        f"{_MICRO}experience": micro(step, MOST_OF_EXPERIENCE),
     }
-    null = {key: recipe.source_of(key) for key in values if recipe.value(key) is None}
     return [
-        Setting(key, value, Source(null[key].layer, f"{null[key]}, where null follows {followed}", followed))
-        for key, (value, followed) in values.items()
-        if key in null
+        Setting(key, value, Source(recipe.source_of(key).layer, f"{recipe.source_of(key)}, where null follows {_STEP}"))
+        for key, value in values.items()
+        if recipe.value(key) is None
     ]

@@ -33,16 +33,7 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
     yield from _groups(recipe)
     yield from _machines(recipe, gpus)
     yield from rewards.problems(recipe)
-    checks = (
-        batches,
-        _interpolations,
-        _lengths,
-        objective.problems,
-        _combinations,
-        _best_checkpoint,
-        _without_effect,
-    )
-    for find in checks:
+    for find in (batches, _lengths, objective.problems, _adapters, _best_checkpoint, _without_effect):
         yield from find(recipe)
 
 
@@ -52,12 +43,11 @@ def require_supported(recipe: Recipe, engine: str) -> None:
         if not recipe.uses(path):
             continue
         value = recipe.value(path)
-        reason = leaf.info.not_on.get(engine)
         # A default asks for nothing, and the hardware's file is written for every engine.
         neutral = recipe.source_of(path).layer in ("default", "hardware") or value == leaf.default
-        if reason is not None and not neutral:
+        if engine not in leaf.info.engines and not neutral:
             raise RecipeError(
-                f"{ENGINES[engine]} cannot do {path}: {value!r} ({reason})",
+                f"{ENGINES[engine]} cannot do {path}: {value!r} ({leaf.info.doc})",
                 where=recipe.source_of(path).where,
                 fix=f"leave {path} at {leaf.default!r}, or choose another engine",
             )
@@ -110,35 +100,19 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def _interpolations(recipe: Recipe) -> Iterator[RecipeError]:
-    """Text with `${`, which both engines would replace: they read values with OmegaConf."""
-    for path in recipe.sources:
-        if not path.startswith("verl.") and "${" in str(recipe.value(path)):
-            yield recipe.error(
-                f"{path} is {recipe.value(path)!r}, and the trainer would replace ${{...}} by another key's value",
-                "write the value itself; a shell fills in $NAME outside single quotes",
-                path,
-            )
-
-
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
     """Limits of tokens that one sequence of full length does not fit."""
-    actor, rollout, longest = recipe.worker.actor, recipe.worker.rollout, recipe.longest
-    rooms = {
-        "worker.rollout.max_model_len": (rollout.max_model_len, longest),
-        "worker.rollout.max_num_batched_tokens": (
-            rollout.max_num_batched_tokens if recipe.engine == "easyr1" else None,
-            longest,
-        ),
-        "worker.actor.max_token_len_per_device": (
-            actor.max_token_len_per_device if actor.dynamic_batching else None,
-            -(-longest // actor.ulysses_size),
-        ),
-    }
+    actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    rooms: dict[str, tuple[int | None, int]] = {}
+    if actor.dynamic_batching:
+        each = -(-recipe.longest // actor.ulysses_size)
+        rooms["worker.actor.max_token_len_per_device"] = (actor.max_token_len_per_device, each)
+    if recipe.engine == "easyr1":
+        rooms["worker.rollout.max_num_batched_tokens"] = (rollout.max_num_batched_tokens, recipe.longest)
     for key, (room, needed) in rooms.items():
         if room is not None and room < needed:
             yield recipe.error(
-                f"{key} {room} cannot hold prompt + response, {longest} tokens",
+                f"{key} {room} cannot hold prompt + response, {recipe.longest} tokens",
                 f"set {key} to {needed} or more",
                 key,
                 "data.max_prompt_length",
@@ -146,18 +120,11 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
             )
 
 
-def _combinations(recipe: Recipe) -> Iterator[RecipeError]:
-    actor = recipe.worker.actor
-    if recipe.worker.reward.num_workers == 0 and recipe.hardware == "gpu" and recipe.engine == "verl":
-        yield recipe.error(
-            "worker.reward.num_workers 0 has rewards computed where generation is driven, on CPUs only",
-            "set it to 1 or more",
-            "worker.reward.num_workers",
-        )
-    # peft (0.21.2) finds adapters by the names of modules, among which FSDP1 puts its own:
-    # verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) is empty then.
-    fsdp1 = actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
-    if actor.model.lora.rank and fsdp1:
+def _adapters(recipe: Recipe) -> Iterator[RecipeError]:
+    """Adapters with FSDP1, which puts modules of its own among those by whose names peft (0.21.2) finds adapters:
+    verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) is empty then."""
+    fsdp1 = recipe.worker.actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
+    if recipe.worker.actor.model.lora.rank and fsdp1:
         yield recipe.error(
             "worker.actor.strategy fsdp trains no adapters: verl sends vLLM none of them, and vLLM fails",
             "set worker.actor.strategy to fsdp2, or leave it out",
@@ -181,17 +148,19 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
-    algorithm = recipe.algorithm
-    unread = {path: needed for path, leaf in leaves(Recipe).items() if (needed := leaf.info.needs)}
-    unread = {path: needed for path, needed in unread.items() if not recipe.value(needed)}
-    kl = {"algorithm.kl_coef": "algorithm.kl_loss_coef", "algorithm.kl_penalty": "algorithm.kl_loss_type"}
-    if algorithm.disable_kl:
-        unread |= dict.fromkeys((*kl, *kl.values()), objective.NO_KL)
+    unread = {
+        path: leaf.info.needs
+        for path, leaf in leaves(Recipe).items()
+        if leaf.info.needs and not recipe.value(leaf.info.needs)
+    }
+    if recipe.algorithm.disable_kl:
+        unread |= dict.fromkeys(objective.OF_KL, objective.NO_KL)
     elif objective.kl_in_loss(recipe) and not objective.kl_in_reward(recipe):
-        unread |= {key: own for key, own in kl.items() if recipe.value(own) not in (None, recipe.value(key))}
+        of_loss = {"algorithm.kl_coef": "algorithm.kl_loss_coef", "algorithm.kl_penalty": "algorithm.kl_loss_type"}
+        unread |= {key: own for key, own in of_loss.items() if recipe.value(own) not in (None, recipe.value(key))}
     for path, decided_by in unread.items():
         value, decisive = recipe.value(path), recipe.value(decided_by)
-        if recipe.source_of(path).by_user and value is not None:
+        if recipe.source_of(path).by_user and value not in (None, False):
             yield recipe.error(
                 f"{path} {value} has no effect: {decided_by} is {decisive}",
                 f"change {decided_by}, or leave {path} out",

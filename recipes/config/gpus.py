@@ -161,7 +161,7 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         gpu=gpu.total if gpu else None,
         in_use=gpu.used if gpu else 0,
         host=host_memory() if recipe.planned_gpus is None else None,
-        ranks=actor.fsdp.fsdp_size if 0 < actor.fsdp.fsdp_size < recipe.n_gpus else recipe.n_gpus,
+        ranks=recipe.n_gpus,
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,

@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from omegaconf import OmegaConf
@@ -68,28 +67,21 @@ def shown_path(path: Path) -> str:
 
 def read(path: Path, shown: str = "") -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError, with the line, where it is not one or names a key twice."""
-    shown, where = shown or shown_path(path), str(path)
+    shown = shown or shown_path(path)
     try:
-        return deepcopy(_tree(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise RecipeError(f"cannot read {shown}: {error.strerror}", where=where, fix="name a file here") from error
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            where += f", line {error.problem_mark.line + 1}"
-        raise RecipeError(f"{shown} is not valid YAML: {problem}", where=where, fix="mend the file there") from error
+        tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise RecipeError(f"cannot read {shown}: {problem}", where=str(path), fix="mend the file there") from error
+    if not isinstance(tree, dict):
+        raise RecipeError(f"{shown} has no keys", where=str(path), fix="write `key: value` lines there")
+    return tree
 
 
 @lru_cache(maxsize=64)
-def _tree(text: str) -> dict[str, Any]:
+def _tree(text: str) -> Any:
     """OmegaConf's reading of a text, once per text; interpolations, which are verl's, stay as they are."""
-    try:
-        tree: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
-    except OSError as error:  # how OmegaConf calls a file that holds a single value
-        raise TypeError("a single value instead of `key: value` lines") from error
-    if not isinstance(tree, dict):
-        raise TypeError("a list instead of `key: value` lines")
-    return tree
+    return OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
 
 
 def parse(text: str) -> Any:
@@ -101,27 +93,21 @@ def parse(text: str) -> Any:
     return tree["value"]
 
 
-_TRUE, _FALSE, _NULL = ("1", "true", "yes", "on"), ("0", "false", "no", "off"), ("null", "none", "~")
-
-
 def parse_as(text: str, annotation: Any) -> Any:
-    """The text of a variable or argument as the type asks: lists may be joined by commas, truth may be 1 or yes.
+    """The text of a variable or argument as its type asks: null and lists are read here, pydantic does the rest.
 
-    Text that does not fit is returned as it was read, so that the schema's error can name the type it wants.
+    Items of a list stand between commas, or in YAML's brackets; a single text may stand for a list of one.
     """
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    word = text.strip()
-    if type(None) in parts and word.lower() in _NULL:
+    kinds = [get_origin(part) or part for part in parts]
+    if type(None) in kinds and text.strip().lower() in ("null", "none", "~"):
         return None
-    if bool in parts and word.lower() in _TRUE + _FALSE:
-        return word.lower() in _TRUE
-    items = [get_args(part)[0] for part in parts if get_origin(part) is list]
-    if items and (word.startswith("[") or str not in parts):
-        listed = parse(word) if word.startswith("[") else [part.strip() for part in word.split(",") if part.strip()]
-        return [parse_as(str(part), items[0]) for part in listed] if isinstance(listed, list) else listed
-    if str in parts:
-        return text
-    return word if any(get_origin(part) is Literal for part in parts) else parse(word)
+    if list in kinds and text.lstrip().startswith("["):
+        return parse(text)
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if list in kinds and (str not in kinds or len(items) > 1):
+        return items
+    return text if str in kinds else text.strip()
 
 
 _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -163,7 +149,7 @@ def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION
     """The rule of names for a schema without other spellings: every key has its own."""
 
     def name(written: str, source: Source) -> str:
-        if written in leaves(schema) or written in sections(schema) or open_leaf(schema, written):
+        if written in leaves(schema) or open_leaf(schema, written):
             return written
         raise RecipeError(
             f"unknown key {written}",
@@ -192,25 +178,23 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
     flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path != VERL])
     settings = []
     for written, value in flat.items():
+        if value in (None, {}) and (written in sections(schema) or written == VERL):
+            continue
         path = name(str(written), source)
-        if not ((path in sections(schema) or path == VERL) and value in (None, {})):
-            settings.append(Setting(path, value, source, "" if path == written else str(written)))
+        settings.append(Setting(path, value, source, "" if path == written else str(written)))
     return settings
 
 
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
     """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
 
-    Raises RecipeError for a value where a group of keys belongs, and where two spellings of one key disagree in one
-    layer.
+    Raises RecipeError where one layer gives two values by different spellings, or the user gives two.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     earlier: dict[str, list[Setting]] = {}
     for setting in settings:
-        _refuse_group(schema, setting)
-        setting = replace(setting, value=_typed(schema, setting))
-        path, value = setting.path, setting.value
+        path, value = setting.path, _typed(schema, setting)
         for other in earlier.setdefault(path, []):
             _refuse_two_values(other, setting)
         earlier[path].append(setting)
@@ -235,18 +219,9 @@ def _typed(schema: type[BaseModel], setting: Setting) -> Any:
     return parse(setting.value) if leaf is None or leaf.is_open else parse_as(setting.value, leaf.field.annotation)
 
 
-def _refuse_group(schema: type[BaseModel], setting: Setting) -> None:
-    if setting.path in sections(schema):
-        members = [path for path in leaves(schema) if path.startswith(f"{setting.path}.")]
-        raise RecipeError(
-            f"{setting.path} is a group of keys, not a value: {setting.value!r}",
-            where=setting.source.where,
-            fix=f"name one of its keys: {', '.join(members[:5])}",
-        )
-
-
 def _refuse_two_values(one: Setting, other: Setting) -> None:
-    if one.source.layer == other.source.layer and one.value != other.value and one.spelled != other.spelled:
+    two_ways = one.spelled != other.spelled or one.source.by_user
+    if one.source.layer == other.source.layer and one.value != other.value and two_ways:
         names = [setting.spelled or setting.path for setting in (one, other)]
         raise RecipeError(
             f"{one.path} is {one.value!r} as {names[0]}, but {other.value!r} as {names[1]}",
@@ -273,21 +248,18 @@ def validated(schema: type[Schema], values: Mapping[str, Any], sources: Mapping[
 
 
 def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[str, Source]) -> RecipeError:
-    """The first mistake in full, the others by name."""
+    """pydantic's complaint about the first wrong key, with the layer that set it; the others by name."""
     by_key: dict[str, list[ErrorDetails]] = {}
-    for detail in error.errors(include_url=False, include_context=True):
+    for detail in error.errors(include_url=False):
         by_key.setdefault(_key_of(schema, detail), []).append(detail)
     (path, details), *others = by_key.items()
-    leaf = leaves(schema).get(path)
-    value = details[0]["input"]
-    wanted = " or ".join(re.sub("^(Input should be|Value error,) ", "", each["msg"]) for each in details)
+    value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
-    default = flow(leaf.default) if leaf and leaf.default not in (None, "", {}, []) else ""
-    meant = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
+    leaf, meant = leaves(schema).get(path), did_you_mean(str(value), re.findall("'([^']+)'", wanted))
     return RecipeError(
-        f"{path} is {value!r}, but should be {wanted}{more}",
+        f"{path} is {value!r}: {wanted}{more}",
         where=sources.get(path, DEFAULT).where,
-        fix=meant or (f"give a value such as {default}" if default else f"give a value that is {wanted}"),
+        fix=meant or (f"give a value such as {flow(leaf.default)}" if leaf and leaf.default else wanted),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from recipes.config.layers import VERL, flatten, open_leaf
-from recipes.config.schema import Recipe, Source, leaves, sections
+from recipes.config.schema import Recipe, Source, leaves
 from recipes.config.schema.keys import groups
 from recipes.config.variables import options
 from recipes.errors import RecipeError, did_you_mean
@@ -46,11 +46,6 @@ def verl_defaults() -> dict[str, Any]:
 
 
 @cache
-def _verl_groups() -> frozenset[str]:
-    return frozenset(group for path in verl_defaults() for group in groups(path))
-
-
-@cache
 def aliases() -> dict[str, str]:
     """verl's name -> the recipe's, where both hold the same value."""
     names = [(leaf.info.verl[0], path) for path, leaf in leaves(Recipe).items() if leaf.info.alias and not leaf.is_open]
@@ -66,7 +61,7 @@ def canonical(written: str, source: Source) -> str:
     Raises:
         RecipeError: nothing has that name; names the nearest that there is.
     """
-    if written in leaves(Recipe) or written in sections(Recipe):
+    if written in leaves(Recipe):
         return written
     name = written.removeprefix(NATIVE)
     if name == written and open_leaf(Recipe, name):
@@ -85,37 +80,13 @@ def canonical(written: str, source: Source) -> str:
 def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it."""
     in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))
-    return in_mapping or name in verl_defaults() or name in _verl_groups()
+    return in_mapping or name in verl_defaults()
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
-    root = name.split(".")[0]
-    if written.startswith(NATIVE) or root in ROOTS:
+    if written.startswith(NATIVE) or name.split(".")[0] in ROOTS:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
-    shared = [path for path in verl_defaults() if path.split(".")[0] == root]
-    fix = _in_full(name) or did_you_mean(name, [*leaves(Recipe), *shared]) or "see docs/CONFIGURATION_REFERENCE.md"
-    return RecipeError(f"unknown key {name}", where=source.where, fix=fix)
-
-
-def _in_full(name: str) -> str:
-    """Say which keys' names, or verl's names of them, end like `name`; else which key a variable's name stands for."""
-    full = {**{path: path for path in leaves(Recipe)}, **aliases()}
-    own = dict.fromkeys(key for path, key in full.items() if path.endswith(f".{name}"))
-    if ends := list(own) or [path for path in verl_defaults() if path.endswith(f".{name}")]:
-        return f"write its whole name: {' or '.join(ends[:4])}"
-    meant = options().get(name.rpartition(".")[2].lower())
-    return f"write {meant.key}" if meant else ""
-
-
-def check_verl_value(path: str, value: Any, source: Source) -> None:
-    """Raise RecipeError where a key below `verl.` gets a value of another type than verl's default."""
-    name = path.removeprefix(NATIVE)
-    default = {} if name in _verl_groups() else verl_defaults().get(name)
-    kinds: dict[str, Any] = {"true or false": bool, "number": (int, float), "group of keys": dict}
-    expected, kind = next(((text, kind) for text, kind in kinds.items() if isinstance(default, kind)), ("", object))
-    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if expected and value is not None and not fits:
-        raise RecipeError(
-            f"{name} is {value!r}, and verl's default is {default!r}", where=source.where, fix=f"give a {expected}"
-        )
+    variable = options().get(name.rpartition(".")[2].lower())
+    meant = f"did you mean {variable.key}?" if variable else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
+    return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from recipes.config.schema import Recipe, Setting, Source
+from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 
 Place = Literal["reward", "loss"]
 NO_KL = "algorithm.disable_kl"
+OF_KL = tuple(
+    f"algorithm.{name}"
+    for name in ("use_kl_loss", "use_kl_in_reward", "kl_coef", "kl_penalty", "kl_loss_coef", "kl_loss_type")
+)
+"""Keys that nothing reads where `NO_KL` is true."""
 
 
 class Term(NamedTuple):
@@ -86,91 +91,30 @@ for _name in ("kl", "low_var_kl"):  # the value of the estimate, with the gradie
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
 
-
 BY_DEVIATION = ("grpo", "grpo_passk", "grpo_vectorized")
 """Estimators of advantages that divide by the standard deviation of the group, where `norm_adv_by_std` is true."""
 
-
-def _kl_problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Switches that contradict each other."""
-    algorithm = recipe.algorithm
-    on = [name for name in ("use_kl_loss", "use_kl_in_reward") if getattr(algorithm, name)]
-    if algorithm.disable_kl and on:
-        yield recipe.error(
-            f"{NO_KL} and algorithm.{on[0]} are both true", "set one of them to false", NO_KL, f"algorithm.{on[0]}"
-        )
-    if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
-        yield recipe.error(
-            f"KL is neither in the loss nor in the reward, yet {NO_KL} is false",
-            f"set {NO_KL} to true, or algorithm.use_kl_in_reward to null",
-            "algorithm.use_kl_in_reward",
-            NO_KL,
-        )
-
-
-def kl_switched_off(recipe: Recipe) -> list[Setting]:
-    """Return the switches to turn off if the user asks for no KL; those that the user set stay, for `problems`."""
-    asked = recipe.source_of(NO_KL)
-    if not recipe.algorithm.disable_kl or not asked.by_user:
-        return []
-    switches = {"algorithm.use_kl_loss": False, "algorithm.use_kl_in_reward": None}
-    return [
-        Setting(key, off, Source(asked.layer, f"{asked}, which wins over {source}"))
-        for key, off in switches.items()
-        if recipe.value(key) and not (source := recipe.source_of(key)).by_user
-    ]
-
-
-AVERAGES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
-"""loss_avg_mode -> the loss_agg_mode that it stands for."""
 CONSTANT_LENGTH = "seq-mean-token-sum-norm"
 """The loss_agg_mode that divides by a constant length instead of each response's."""
 
 
-def average(recipe: Recipe) -> str:
-    """The average in verl's words; `loss_agg_mode` wins over the coarser `loss_avg_mode`."""
-    actor = recipe.worker.actor
-    return actor.loss_agg_mode or AVERAGES[actor.loss_avg_mode]
-
-
 def constant_length(recipe: Recipe) -> int | None:
     """The length that the loss is divided by; without one verl takes the longest response of each micro-batch."""
-    constant = recipe.worker.actor.loss_scale_factor
-    return constant or recipe.data.max_response_length if average(recipe) == CONSTANT_LENGTH else constant
-
-
-def _loss_problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Averages that disagree where both were meant, and clips that cannot be meant."""
-    names = "worker.actor.loss_avg_mode", "worker.actor.loss_agg_mode"
-    coarse, fine = (recipe.value(name) for name in names)
-    later = recipe.source_of(names[0]).rank - recipe.source_of(names[1]).rank
-    if fine is not None and recipe.source_of(names[0]).layer != "default" and later >= 0:
-        contradict = coarse == "seq" and not fine.startswith("seq")
-        if contradict or (later > 0 and fine != AVERAGES[coarse]):
-            yield recipe.error(
-                f"{names[0]} is {coarse}, but {names[1]} is {fine}", f"set one of the two, or {names[1]}=null", *names
-            )
     actor = recipe.worker.actor
-    low, high = actor.clip_ratio_low, actor.clip_ratio_high
-    if actor.loss_type != "cispo" and low > high:  # CISPO's weights may do without a lower bound
+    by_default = recipe.data.max_response_length if actor.loss_agg_mode == CONSTANT_LENGTH else None
+    return actor.loss_scale_factor or by_default
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Clips whose bounds are exchanged; CISPO's weights may do without a lower bound."""
+    low, high = recipe.worker.actor.clip_ratio_low, recipe.worker.actor.clip_ratio_high
+    if recipe.worker.actor.loss_type != "cispo" and low > high:
         yield recipe.error(
             f"worker.actor.clip_ratio_low {low} is above worker.actor.clip_ratio_high {high}",
             "exchange them; DAPO's are 0.2 and 0.28",
             "worker.actor.clip_ratio_low",
             "worker.actor.clip_ratio_high",
         )
-    if recipe.engine == "easyr1" and low > 1:
-        yield recipe.error(
-            f"EasyR1 takes the logarithm of 1 - worker.actor.clip_ratio_low, which is {low}",
-            "set it to 1, which is no lower bound either",
-            "worker.actor.clip_ratio_low",
-        )
-
-
-def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Switches and numbers of KL and loss that contradict each other."""
-    yield from _kl_problems(recipe)
-    yield from _loss_problems(recipe)
 
 
 def remarks(recipe: Recipe, updates: int) -> Iterator[str]:

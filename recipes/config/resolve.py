@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.config import objective
 from recipes.config.accounting import filled_batches
 from recipes.config.gpus import (
     adapters_spread,
@@ -19,7 +18,7 @@ from recipes.config.gpus import (
 )
 from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
-from recipes.config.names import canonical, check_verl_value
+from recipes.config.names import canonical
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
@@ -62,26 +61,23 @@ def load(
     path = find(task_or_path)
     shown = shown_path(path)
     tree = read(path, shown)
-    given = {setting.path: setting for setting in argument_settings(arguments, canonical)}
-    controls = {name: str(given.pop(name).value) for name in CONTROL_OPTIONS if name in given}
+    typed = argument_settings(arguments, canonical)
+    controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
     planned, size = _planned_gpus(controls.get("gpus"))
-    argument, variable = controls.get("hardware"), environ.get("HARDWARE", "").strip() or None
-    places = {"hardware": "gpu" if planned else hardware, f"argument hardware={argument}": argument}
-    kind = _hardware({**places, f"variable HARDWARE={variable}": variable, shown: tree.pop("hardware", None)}, environ)
-    user = [*variable_settings(environ), *given.values(), *size]
+    chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
+    kind = _hardware(chosen or tree.get("hardware") or "auto", environ)
+    user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS), *size]
 
     block = settings_of(Recipe, tree.pop("embedded", None) or {}, Source("embedded", f"{shown}, embedded"), canonical)
     is_resolved = bool(tree.pop(RESOLVED, False))
     files = settings_of(Recipe, tree, Source("recipe", shown), canonical)
-    asked = is_on(environ if "embedded" not in controls else {"EMBEDDED": controls["embedded"]}, "EMBEDDED")
-    other = _other_model(block, user)
-    embedded = bool(block) and (kind == "cpu" and not other if asked is None else asked)
+    asked = is_on({"EMBEDDED": controls.get("embedded") or environ.get("EMBEDDED", "")}, "EMBEDDED")
+    other = next((setting.source for setting in user if setting.path == MODEL and not _is_of(block, setting)), None)
+    embedded = bool(block) and (kind == "cpu" and other is None if asked is None else asked)
     files += block if embedded else []
     files += [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
 
     values, sources = merge(Recipe, _with_algorithm(files, user))
-    for name, value in values.get(VERL, {}).items():
-        check_verl_value(f"{VERL}.{name}", value, sources[f"{VERL}.{name}"])
     recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
     unread = not_read(environ)
     notes = list(unread)
@@ -151,24 +147,22 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     One that a file names stands below all files, so that what the files say wins; one that the user names in this run
     wins over all files. Variables and arguments win over both.
     """
-    named = [setting for setting in (*files, *user) if setting.path == PRESET]
-    if not named or named[-1].value in (None, "null"):
+    last = next((setting for setting in reversed((*files, *user)) if setting.path == PRESET), None)
+    if last is None or last.value in (None, "null"):
         return [*files, *user]
-    last = named[-1]
     own = algorithm(str(last.value), str(last.source)).settings
-    return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
+    if last.source.by_user:
+        return [*files, *own, *user]
+    return [*(replace(each, source=Source("preset", each.source.where)) for each in own), *files, *user]
 
 
-def _hardware(asked: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """`cpu` or `gpu`, as the first place says that asks for one; else what the machine has."""
-    where, kind = next(((where, kind) for where, kind in asked.items() if kind is not None), ("", "auto"))
+def _hardware(kind: str, environ: Mapping[str, str]) -> str:
+    """`cpu` or `gpu`; of `auto`, what the machine has."""
     if kind == "auto":
         return "gpu" if visible_gpus(environ) else "cpu"
-    kinds = get_args(Hardware)
-    if kind not in kinds:
-        fix = did_you_mean(str(kind), kinds) or f"use one of {', '.join(kinds)}"
-        raise RecipeError(f"unknown hardware {kind!r}", where=where, fix=fix)
-    return str(kind)
+    if kind not in get_args(Hardware):
+        raise RecipeError(f"unknown hardware {kind!r}", where="HARDWARE, or hardware= in arguments", fix="cpu or gpu")
+    return kind
 
 
 def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
@@ -177,7 +171,7 @@ def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Settin
         return None, []
     where = f"argument gpus={text}"
     planned = tuple(described(text, where))
-    return planned, [Setting("trainer.n_gpus_per_node", len(planned), Source("argument", where))]
+    return planned, [Setting("trainer.n_gpus_per_node", str(len(planned)), Source("argument", where))]
 
 
 def _hardware_layer(
@@ -193,17 +187,10 @@ def _hardware_layer(
     return settings
 
 
-def _other_model(block: list[Setting], user: list[Setting]) -> Source | None:
-    """Return the source that asks for another model than the embedded block's, whose values fit that model; or None."""
-    own, asked = ([setting for setting in settings if setting.path == MODEL] for settings in (block, user))
-    if not own or not asked or _same_place(str(own[-1].value), str(asked[-1].value)):
-        return None
-    return asked[-1].source
-
-
-def _same_place(in_file: str, typed: str) -> bool:
-    """Return whether two paths are one. A file's begins at the repository's root, a typed one also here."""
-    return (ROOT / in_file).resolve() in ((ROOT / typed).resolve(), Path(typed).resolve())
+def _is_of(block: list[Setting], setting: Setting) -> bool:
+    """Return whether the user names the block's own model. Paths in files begin at the repository's root."""
+    own = next((str(each.value) for each in block if each.path == MODEL), None)
+    return own is not None and (ROOT / own).resolve() == Path(str(setting.value)).resolve()
 
 
 EXPERIMENT = "{experiment_name}"
@@ -213,7 +200,7 @@ EXPERIMENT = "{experiment_name}"
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
-    for follows in (objective.kl_switched_off, filled_batches, packing_undone, *by_gpus, _defaults, _places):
+    for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
     listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
     paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)

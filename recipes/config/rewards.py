@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,19 +71,10 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             "name a file once, rename one, or name other functions as file.py:function",
             _FUNCTION,
         )
-    finite = all(math.isfinite(weight) and weight >= 0 for weight in weights)
-    if weights and not (finite and any(weights) and len(weights) == len(located)):
+    if weights and not (any(weights) and len(weights) == len(located)):
         yield recipe.error(
             f"the weights {weights} do not fit {counted(len(located), 'reward function')}",
-            "give each one finite number, none below 0 and one above, in their order; a penalty is a reward function "
-            "that returns a negative score",
+            "give each one number, one of them above 0, in their order",
             _WEIGHTS,
             _FUNCTION,
-        )
-    taken = [name for name in ("rewards", "weights") if name in recipe.worker.reward.reward_function_kwargs]
-    if taken and is_weighted(recipe):  # `reward_call` makes these
-        yield recipe.error(
-            f"the argument {taken[0]} of a reward is taken where rewards are added up by weights",
-            "rename it in the reward",
-            "worker.reward.reward_function_kwargs",
         )

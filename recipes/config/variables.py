@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from typing import NamedTuple
 
-from recipes.config.layers import Name, flow, parse, parse_as
-from recipes.config.schema import Setting, Source
+from pydantic import PositiveFloat, TypeAdapter, ValidationError
+
+from recipes.config.layers import Name, parse
+from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError
 
 
@@ -21,8 +22,7 @@ class Variable:
     Attributes:
         synonyms: other names of the same standing.
         options: short names on the command line, besides --name and --synonym in small letters; the first is the usual.
-        each: pattern of a value, where there may be several: with commas or blanks between them, and as the words
-            behind an option.
+        several: whether an option takes all words up to the next option or key.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Variable:
     synonyms: str = ""
     also: tuple[str, ...] = ()
     options: str = ""
-    each: str = ""
+    several: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -48,86 +48,20 @@ class Control(NamedTuple):
     doc: str
 
 
-_MODEL, _ACTOR, _ROLLOUT = "worker.actor.model", "worker.actor", "worker.rollout"
-# Each row sets a recipe key. verl's name for it: the key's `verl=` in config/schema, or, where that is left out, the
-# same name in the group of VERL_GROUPS (config/schema/keys.py). engines/verl/translation.py `_renamed` writes it.
-VARIABLES: tuple[Variable, ...] = (
-    Variable("ENGINE", "engine"),
-    Variable("MODEL_PATH", f"{_MODEL}.model_path", options="model"),
-    Variable("TRAIN_FILES", "data.train_files", options="data"),
-    Variable("VAL_FILES", "data.val_files", "TEST_FILES", options="val_data"),
-    Variable("VAL_SHARE", "data.val_share"),
-    Variable("PROMPT_KEY", "data.prompt_key"),
-    Variable("ANSWER_KEY", "data.answer_key"),
-    Variable("IMAGE_KEY", "data.image_key"),
-    Variable("DATA_SOURCE", "data.data_source"),
-    Variable("SYSTEM_PROMPT", "data.system_prompt"),
-    Variable("FORMAT_PROMPT", "data.format_prompt", options="template"),
-    Variable("MAX_PROMPT_LENGTH", "data.max_prompt_length"),
-    Variable("MAX_RESPONSE_LENGTH", "data.max_response_length"),
-    Variable("ROLLOUT_BATCH_SIZE", "data.rollout_batch_size", "TRAIN_BATCH_SIZE"),
-    Variable("VAL_BATCH_SIZE", "data.val_batch_size"),
-    Variable("MIN_PIXELS", "data.min_pixels"),
-    Variable("MAX_PIXELS", "data.max_pixels"),
-    Variable("SEED", "data.seed", also=(f"{_ROLLOUT}.seed",)),
-    Variable("ALGORITHM", "algorithm.preset"),
-    Variable("ADV_ESTIMATOR", "algorithm.adv_estimator"),
-    Variable("NORM_ADV_BY_STD", "algorithm.norm_adv_by_std", "NORM_ADV_BY_STD_IN_GRPO"),
-    Variable("DISABLE_KL", "algorithm.disable_kl"),
-    Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
-    Variable("KL_COEF", "algorithm.kl_coef"),
-    Variable("KL_PENALTY", "algorithm.kl_penalty"),
-    Variable("KL_LOSS_COEF", "algorithm.kl_loss_coef"),
-    Variable("KL_LOSS_TYPE", "algorithm.kl_loss_type"),
-    Variable("ONLINE_FILTERING", "algorithm.online_filtering"),
-    Variable("GLOBAL_BATCH_SIZE", f"{_ACTOR}.global_batch_size", "PPO_MINI_BATCH_SIZE"),
-    Variable("MICRO_BATCH_SIZE", f"{_ACTOR}.micro_batch_size_per_device_for_update", "MICRO_BATCH_SIZE_FOR_UPDATE"),
-    Variable("MICRO_BATCH_SIZE_FOR_EXPERIENCE", f"{_ACTOR}.micro_batch_size_per_device_for_experience"),
-    Variable("LR", f"{_ACTOR}.optim.lr", "LEARNING_RATE"),
-    Variable("LR_SCHEDULER_TYPE", f"{_ACTOR}.optim.lr_scheduler_type"),
-    Variable("WEIGHT_DECAY", f"{_ACTOR}.optim.weight_decay"),
-    Variable("LR_WARMUP_RATIO", f"{_ACTOR}.optim.lr_warmup_ratio"),
-    Variable("LR_WARMUP_STEPS", f"{_ACTOR}.optim.lr_warmup_steps"),
-    Variable("MAX_GRAD_NORM", f"{_ACTOR}.max_grad_norm"),
-    Variable("PPO_EPOCHS", f"{_ACTOR}.ppo_epochs"),
-    Variable("LORA_RANK", f"{_MODEL}.lora.rank"),
-    Variable("LORA_ALPHA", f"{_MODEL}.lora.alpha"),
-    Variable("ENTROPY_COEFF", f"{_ACTOR}.entropy_coeff"),
-    Variable("CLIP_RATIO_LOW", f"{_ACTOR}.clip_ratio_low"),
-    Variable("CLIP_RATIO_HIGH", f"{_ACTOR}.clip_ratio_high"),
-    Variable("LOSS_AGG_MODE", f"{_ACTOR}.loss_agg_mode"),
-    Variable("PADDING_FREE", f"{_ACTOR}.padding_free"),
-    Variable("ROLLOUT_N", f"{_ROLLOUT}.n"),
-    Variable("TEMPERATURE", f"{_ROLLOUT}.temperature"),
-    Variable("TOP_P", f"{_ROLLOUT}.top_p"),
-    Variable("TOP_K", f"{_ROLLOUT}.top_k"),
-    Variable("TENSOR_PARALLEL_SIZE", f"{_ROLLOUT}.tensor_parallel_size"),
-    Variable("GPU_MEMORY_UTIL", f"{_ROLLOUT}.gpu_memory_utilization", "GPU_MEMORY_UTILIZATION"),
-    Variable(
-        "REWARD_FUNCTION",
-        "worker.reward.reward_function",
-        "REWARD_FUNC",
-        options="reward_func",
-        each=r"[^\s,].*?\.py(?::\w+)?(?=[\s,]|$)",
-    ),
-    Variable("REWARD_WEIGHTS", "worker.reward.reward_weights", each=r"[^\s,]+"),
-    Variable("TOTAL_EPOCHS", "trainer.total_epochs", options="epochs"),
-    Variable("MAX_STEPS", "trainer.max_steps"),
-    Variable("NNODES", "trainer.nnodes"),
-    Variable("GPUS_PER_NODE", "trainer.n_gpus_per_node", "N_GPUS_PER_NODE", options="n_gpus"),
-    Variable("WANDB_PROJECT", "trainer.project_name"),  # PROJECT_NAME, which is later, wins over it
-    Variable("PROJECT_NAME", "trainer.project_name"),
-    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
-    Variable("LOGGER", "trainer.logger"),
-    Variable("RECIPES_PATCHES", "trainer.patches"),
-    Variable("VAL_FREQ", "trainer.val_freq", "TEST_FREQ"),
-    Variable("VAL_BEFORE_TRAIN", "trainer.val_before_train"),
-    Variable("SAVE_FREQ", "trainer.save_freq"),
-    Variable("SAVE_LIMIT", "trainer.save_limit"),
-    Variable("CHECKPOINT_DIR", "trainer.save_checkpoint_path"),
-    Variable("RESUME", "trainer.find_last_checkpoint"),
-    Variable("RESUME_FROM", "trainer.load_checkpoint_path"),
-)
+def _variables_of_recipes() -> Iterator[Variable]:
+    """The variables that the recipe's keys declare; one that two keys declare sets both."""
+    keys: dict[str, list[Leaf]] = {}
+    for leaf in leaves(Recipe).values():
+        if leaf.info.variable:
+            keys.setdefault(leaf.info.variable.split()[0], []).append(leaf)
+    for name, (leaf, *others) in keys.items():
+        synonyms = leaf.info.variable.partition(" ")[2]
+        yield Variable(
+            name, leaf.path, synonyms, tuple(each.path for each in others), leaf.info.option, leaf.takes_list
+        )
+
+
+VARIABLES: tuple[Variable, ...] = tuple(_variables_of_recipes())
 
 CONTROLS: tuple[Control, ...] = (
     Control("HARDWARE", "cpu or gpu: the hardware file to use; default: gpu if the machine has one"),
@@ -157,35 +91,14 @@ def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
 
 
 def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:
-    """The settings that the environment makes, as text; an empty variable counts as unset.
-
-    Raises RecipeError when two names of one variable disagree.
-    """
-    settings = []
-    for variable in variables:
-        given = {name: environ[name] for name in variable.names if environ.get(name, "").strip()}
-        if len({text.strip() for text in given.values()}) > 1:
-            raise RecipeError(
-                "two variables for one key disagree: " + ", ".join(f"{name}={text}" for name, text in given.items()),
-                where=f"both set {variable.key}",
-                fix=f"unset {' or '.join(given)}",
-            )
-        for name, text in list(given.items())[:1]:
-            source = Source("environment", f"variable {name}={text}")
-            settings += [Setting(key, listed(variable, [text]), source) for key in variable.keys]
-    return settings
-
-
-def listed(variable: Variable, words: Sequence[str]) -> str:
-    """The text of a value that was typed as one word or several: a list where there are several values."""
-    if not variable.each or words[0].lstrip().startswith("["):
-        return " ".join(words)
-    values: list[str] = []
-    for word in words:
-        found = re.findall(variable.each, word)
-        rest = re.sub(variable.each, "", word)
-        values += [word] if rest.strip(", \t\n") else found
-    return flow(values) if len(values) > 1 else " ".join(words)
+    """The settings that the environment makes, as text; an empty variable counts as unset."""
+    return [
+        Setting(key, environ[name], Source("environment", f"variable {name}={environ[name]}"), name)
+        for variable in variables
+        for name in variable.names
+        if environ.get(name, "").strip()
+        for key in variable.keys
+    ]
 
 
 def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> tuple[str, ...]:
@@ -200,44 +113,40 @@ def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABL
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
     """The known names that `name` may have been meant for, the likeliest first; underscores part words.
 
-    Likely are a slip of the pen and some of a name's words from its first (`MODEL`, `CLIP_HIGH`). Where the value is a
-    number or a truth value, so are any of its words (`STEPS`, `WARMUP`), and a name that begins alike (`KL_BETA`);
-    without that, PATH would be taken for MODEL_PATH.
+    Likely are a slip of the pen, and some of a name's words: with its first where the value is text (`MODEL`), or PATH
+    would be taken for MODEL_PATH; any of them where it is a number or a truth value (`STEPS`, `WARMUP`).
     """
     words = name.upper().split("_")
+    slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
     likeness: dict[str, float] = {}
     for other in known:
         parts = other.upper().split("_")
         ratio = SequenceMatcher(None, name.upper(), other.upper()).ratio()
-        begins, within = words[0] == parts[0], set(words) < set(parts)
-        alike = is_number and (within or (begins and ratio > HALF_ALIKE))
-        if ratio > (SLIP if len(name) > SHORT else SLIP_OF_SHORT) or (begins and within) or alike:
+        if ratio > slip or (set(words) < set(parts) and (is_number or words[0] == parts[0])):
             likeness[other] = ratio
     return sorted(likeness, key=lambda other: (-likeness[other], other))
 
 
 # Likeness by `difflib`. Short words are alike by chance, but one letter more of LR is a fifth of it.
-SLIP, SLIP_OF_SHORT, SHORT, HALF_ALIKE = 0.84, 0.79, 4, 0.5
+SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
     """A switch such as DRY_RUN or EMBEDDED; None where it is not set."""
-    value = parse_as(environ.get(name, "").strip() or "null", bool | None)
-    if value not in (True, False, None):
-        raise RecipeError(f"{name}={environ[name]} is neither on nor off", where=f"variable {name}", fix="use 1 or 0")
-    return value
+    text = environ.get(name, "").strip()
+    try:
+        return TypeAdapter(bool).validate_python(text) if text else None
+    except ValidationError as error:
+        raise RecipeError(f"{name}={text} is neither on nor off", where=f"variable {name}", fix="use 1 or 0") from error
 
 
 def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
     """The number in a variable; None where it is not set. Raises RecipeError for what is no positive number."""
     text = environ.get(name, "").strip()
     try:
-        value = float(text or "nan")
-    except ValueError:
-        value = 0.0
-    if text and not value > 0:
-        raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example)
-    return value if text else None
+        return TypeAdapter(PositiveFloat).validate_python(text) if text else None
+    except ValidationError as error:
+        raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example) from error
 
 
 def dry_run(environ: Mapping[str, str]) -> bool:
@@ -277,22 +186,14 @@ def argument_settings(
 ) -> list[Setting]:
     """The settings that arguments make, as text; `name` turns a key as it is typed into the key that it means.
 
-    Raises RecipeError for an argument that is neither an option nor `key=value`, for an unknown key, or for one key
-    with two values.
+    Raises RecipeError for an argument that is neither an option nor `key=value`, and for an unknown key.
     """
-    settings: dict[str, Setting] = {}
+    settings = []
     for key, text, words in read_arguments(arguments, variables):
         source = Source("argument", f"{'option' if words[0].startswith('--') else 'argument'} {' '.join(words)}")
         path = key if key in CONTROL_OPTIONS else name(key, source)
-        earlier = settings.get(path)
-        if earlier is not None and earlier.value != text:
-            raise RecipeError(
-                f"{path} is given twice: {earlier.value!r} and {text!r}",
-                where=f"{earlier.source}; {source}",
-                fix="give it once",
-            )
-        settings[path] = Setting(path, text, source, "" if path == key else key)
-    return list(settings.values())
+        settings.append(Setting(path, text, source, words[0]))
+    return settings
 
 
 def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIABLES) -> Iterator[Argument]:
@@ -318,9 +219,8 @@ def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIA
                 fix=f"for instance {example if variables is VARIABLES else f'{variables[0].key}=1'}",
             )
         texts = [text] if equals else _values_behind(word, variable, waiting)
-        value = listed(variable, texts) if variable else texts[0]
         for path in variable.keys if variable else (name,):
-            yield Argument(path, value, (word,) if equals else (word, *texts))
+            yield Argument(path, ",".join(texts), (word,) if equals else (word, *texts))
 
 
 def _values_behind(option: str, variable: Variable | None, waiting: list[str]) -> list[str]:
@@ -328,7 +228,7 @@ def _values_behind(option: str, variable: Variable | None, waiting: list[str]) -
     if not waiting or waiting[0].startswith("--"):
         raise RecipeError(f"the option {option} has no value", where="arguments", fix=f"write {option} VALUE")
     texts = [waiting.pop(0)]
-    while variable and variable.each and waiting and not waiting[0].startswith("--") and "=" not in waiting[0]:
+    while variable and variable.several and waiting and not waiting[0].startswith("--") and "=" not in waiting[0]:
         texts.append(waiting.pop(0))
     return texts
 

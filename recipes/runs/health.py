@@ -362,14 +362,14 @@ RULES = (
         judge=_length,
         healthy="changes slowly",
         meaning="length bias: the reward or the loss favours long responses, or short ones",
-        advice="read the responses; Dr.GRPO's loss_avg_mode, overlong_buffer",
+        advice="read the responses; Dr.GRPO's loss_agg_mode, overlong_buffer",
     ),
     Rule(
         name="vLLM and trainer",
         judge=_rollout,
         healthy="rounding: below 0.01 in float32, below 0.02 in 16 bits",
         meaning="vLLM and the trainer have different policies: old weights, another image, another temperature",
-        advice="see worker.rollout.load_format and the keys below verl; compare with enforce_eager=true",
+        advice="see actor_rollout_ref.rollout.load_format and the keys below verl; compare with enforce_eager=true",
     ),
     Rule(
         name="reward and validation",

@@ -106,7 +106,7 @@ def per_token(step: Step, recipe: Recipe | None) -> Step:
     length = step.get("response_length/mean")
     if recipe is None or not length:
         return step
-    mode, n = objective.average(recipe), recipe.worker.rollout.n
+    mode, n = recipe.worker.actor.loss_agg_mode, recipe.worker.rollout.n
     batches = recipe.data.rollout_batch_size, recipe.worker.actor.global_batch_size or 1  # of a step, of an update
     sums: dict[str, list[float]] = {
         "token-sum": [1 / (prompts * n) for prompts in batches],

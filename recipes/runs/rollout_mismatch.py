@@ -75,6 +75,6 @@ def refuse_checkpoint_after_mismatch(recipe: Recipe, history: list[Step]) -> Non
 
 
 ADVICE = (
-    "look at worker.rollout.load_format (auto takes the weights that the images need) and at what the verl section "
+    "look at actor_rollout_ref.rollout.load_format (images need safetensors) and at what the verl section "
     f"changes; {VARIABLE} takes another bound"
 )

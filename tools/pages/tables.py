@@ -48,7 +48,7 @@ def _codes(names: Iterable[str], separator: str) -> str:
 
 
 def _engines(leaf: Leaf) -> str:
-    notes = [f"not {ENGINES[engine]}: {reason}" for engine, reason in leaf.info.not_on.items()]
+    notes = [f"not {name}" for engine, name in ENGINES.items() if engine not in leaf.info.engines]
     notes += [f"{ENGINES[engine]}: {', '.join(map(flow, values))}" for engine, values in leaf.info.values_on.items()]
     return "; ".join(notes)
 
@@ -104,7 +104,7 @@ def _in_order(name: str) -> tuple[int, str]:
 def _runs_on(engine: str, values: dict[str, Any]) -> bool:
     def takes(leaf: Leaf, value: Any) -> bool:
         allowed = leaf.info.values_on.get(engine, (value,))
-        return value in allowed and (engine not in leaf.info.not_on or value == leaf.default)
+        return value in allowed and (engine in leaf.info.engines or value == leaf.default)
 
     return all(takes(leaves(Recipe)[path], value) for path, value in values.items())
 

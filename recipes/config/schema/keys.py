@@ -12,21 +12,17 @@ from pydantic.fields import FieldInfo
 
 from recipes.errors import RecipeError
 
-LayerName = Literal["default", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
+LayerName = Literal["default", "preset", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
 _ORDER = get_args(LayerName)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The layer that set a key, and `where`: the file, variable or argument.
-
-    `follows` is the key whose value was taken, where null stands for another key's value.
-    """
+    """The layer that set a key, and `where`: the file, variable or argument."""
 
     layer: LayerName
     where: str
-    follows: str = ""
 
     @property
     def rank(self) -> int:
@@ -67,6 +63,10 @@ Resume = Literal["content", "order", "setting", "place"]
 `place` (names, folders) is each attempt's own.
 """
 
+BOTH, ONLY_VERL, ONLY_EASYR1 = ("verl", "easyr1"), ("verl",), ("easyr1",)
+CONVERTED: tuple[str, ...] = ()
+"""Engines of a key that acts where JSON, JSONL, CSV or plain parquet becomes the finished rows that they get."""
+
 # Group of keys -> verl's group, where verl has them elsewhere than EasyR1.
 VERL_GROUPS = {
     "worker.actor": "actor_rollout_ref.actor",
@@ -89,26 +89,30 @@ class KeyInfo:
 
     Attributes:
         doc: one line that says what the key does.
+        variable: name of the environment variable that sets it, and synonyms behind blanks; one may set several keys.
+        option: short names on the command line, besides those of the variable; the first is the usual one.
         verl: verl's dotted names of the same quantity; empty where verl has none.
         convert: function from the value to verl's, where they differ.
         computed: engines/verl/translation.py computes verl's values, from this key and others.
         alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
-        not_on: engine -> why that engine cannot do it; only the default value is accepted there.
+        engines: those that can do it; others accept the default value alone.
         values_on: engine -> the values that it accepts, where it does not accept all.
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
         resume: effect of a changed value on a resumed run.
         fixed: why a resumed run cannot change the value; empty where it can.
-        needs: the key that must be on for this one to be read.
+        needs: the key, of the same group or dotted, that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
         left_open: null lets the machine decide; where it decides nothing, a derived recipe has the default.
     """
 
     doc: str
+    variable: str = ""
+    option: str = ""
     verl: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
     computed: bool = False
     alias: bool = False
-    not_on: Mapping[str, str] = field(default_factory=dict)
+    engines: tuple[str, ...] = BOTH
     values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     path: PathKind | None = None
     resume: Resume | None = None
@@ -119,14 +123,14 @@ class KeyInfo:
 
 
 class Section(BaseModel):
-    """A group of keys: typed strictly, closed to unknown names, and never changed after it was loaded.
+    """A group of keys: typed, closed to unknown names, and never changed after it was loaded.
 
-    `when_resumed`, `not_on` and `launcher` are the defaults of its keys.
+    `when_resumed`, `engines` and `launcher` are the defaults of its keys.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
     when_resumed: ClassVar[Resume] = "content"
-    not_on: ClassVar[Mapping[str, str]] = {}
+    engines: ClassVar[tuple[str, ...]] = BOTH
     launcher: ClassVar[bool] = False
 
 
@@ -163,11 +167,20 @@ def settled(value: T | None) -> T:
     return value
 
 
-def key(default: Any, doc: str, *, verl: str | tuple[str, ...] = SAME, alias: bool | None = None, **facts: Any) -> Any:
+def key(
+    default: Any,
+    doc: str,
+    variable: str = "",
+    *,
+    verl: str | tuple[str, ...] = SAME,
+    alias: bool | None = None,
+    **facts: Any,
+) -> Any:
     """Declare a key.
 
     Args:
         default: the value, or a factory of it.
+        doc, variable: those of `KeyInfo`.
         verl: by default the same name, if verl has the key at all.
         alias: by default true where verl gets the value unchanged.
         facts: those of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
@@ -175,20 +188,10 @@ def key(default: Any, doc: str, *, verl: str | tuple[str, ...] = SAME, alias: bo
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     names = (verl,) if isinstance(verl, str) else verl
     unchanged = bool(names) and not own.get("convert") and not own.get("computed")
-    info = KeyInfo(doc, names, alias=unchanged if alias is None else alias, **own)
+    info = KeyInfo(doc, variable, verl=names, alias=unchanged if alias is None else alias, **own)
     given = {"default_factory" if callable(default) else "default": default}
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
     return Field(**given, description=doc, json_schema_extra=extra, **facts)
-
-
-def only_verl(doc_of_easyr1: str = "EasyR1 has no such setting") -> dict[str, str]:
-    """`not_on` of a key that only verl has."""
-    return {"easyr1": doc_of_easyr1}
-
-
-def only_easyr1(reason: str) -> dict[str, str]:
-    """`not_on` of a key that only EasyR1 has, and why verl does not."""
-    return {"verl": reason}
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,12 @@ class Leaf:
     def is_open(self) -> bool:
         """Return whether the key holds a free mapping, whose inner names the schema does not know."""
         return get_origin(self.field.annotation) is dict
+
+    @property
+    def takes_list(self) -> bool:
+        """Return whether the key holds a list, or one value or a list of them."""
+        annotation = self.field.annotation
+        return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 @cache
@@ -241,9 +250,11 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
 def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> KeyInfo:
     """Fill in the section's defaults, and verl's groups in names such as `{role}.strategy`."""
     if issubclass(section, Section):
-        resume, lacks = info.resume or section.when_resumed, info.not_on or section.not_on
-        info = replace(info, resume=resume, not_on=lacks, launcher=info.launcher or section.launcher)
-    if info.launcher or "verl" in info.not_on:
+        engines = section.engines if info.engines == BOTH else info.engines
+        resume, launcher = info.resume or section.when_resumed, info.launcher or section.launcher
+        needs = f"{group}.{info.needs}" if info.needs and "." not in info.needs else info.needs
+        info = replace(info, resume=resume, engines=engines, launcher=launcher, needs=needs)
+    if info.launcher or "verl" not in info.engines:
         return replace(info, verl=(), alias=False)
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)

@@ -8,15 +8,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import PrivateAttr, field_validator
 
-from recipes.config.schema.keys import Resolved, Resume, Section, key, leaves, only_easyr1, only_verl
+from recipes.config.schema.keys import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
-
-CONVERTED = dict.fromkeys(
-    ("verl", "easyr1"),
-    "the data is in finished rows; this acts where JSON, JSONL, CSV or plain parquet is converted to rows",
-)
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -40,67 +35,73 @@ def _file_text(path: str | None) -> str | None:
 class Data(Section):
     """Files to read, longest lengths, and the number of prompts in a step."""
 
+    when_resumed: ClassVar[Resume] = "order"
+
     train_files: str | list[str] = key(
         "",
         "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
+        "TRAIN_FILES",
         convert=_as_list,
         path="data",
         resume="setting",
+        option="data",
     )
     val_files: str | list[str] = key(
         "",
         "validation rows, in the formats of train_files; empty: a share of the converted rows",
+        "VAL_FILES TEST_FILES",
         convert=_as_list,
         path="data",
         resume="setting",
+        option="val_data",
     )
     val_share: float = key(
         0.05,
         "share of each data source's prompts that validates, where a file is converted and val_files is empty",
-        not_on=CONVERTED,
+        "VAL_SHARE",
+        engines=CONVERTED,
         gt=0,
         lt=1,
         resume="setting",
     )
     data_source: str | None = key(
-        None, "data source of rows that name none, where a file is converted", not_on=CONVERTED, resume="setting"
+        None,
+        "data source of rows that name none, where a file is converted",
+        "DATA_SOURCE",
+        engines=CONVERTED,
+        resume="setting",
     )
     system_prompt: str | None = key(
         None,
         "text file with the system message, where a file is converted",
-        not_on=CONVERTED,
+        "SYSTEM_PROMPT",
+        engines=CONVERTED,
         path="input",
         resume="setting",
     )
     prompt_key: str | None = key(
         None,
         "column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
+        "PROMPT_KEY",
         convert=lambda value: value or "prompt",
-        resume="order",
     )
     answer_key: str = key(
         "answer",
         "column of the gold answer; in your own file `ground_truth`, unless you name one",
-        not_on=only_easyr1("verl always reads reward_model.ground_truth of the row"),
+        "ANSWER_KEY",
+        engines=ONLY_EASYR1,
+        resume="content",
     )
-    image_key: str = key("images", "column of the images", resume="order")
-    video_key: str = key("videos", "column of the videos", resume="order")
+    image_key: str = key("images", "column of the images", "IMAGE_KEY")
+    video_key: str = key("videos", "column of the videos")
     image_dir: str | None = key(
-        None,
-        "folder that image paths in the rows are relative to",
-        not_on=only_easyr1("verl reads images from the row or by absolute path"),
-        path="input",
+        None, "folder that image paths in the rows are relative to", engines=ONLY_EASYR1, path="input", resume="content"
     )
-    video_fps: float = key(
-        2.0,
-        "frames a second taken from a video",
-        gt=0,
-        not_on=only_easyr1("verl takes the rate from the row's video entry"),
-    )
-    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", gt=0, resume="order")
-    max_response_length: int = key(512, "longest response, in tokens", gt=0)
+    video_fps: float = key(2.0, "frames a second taken from a video", gt=0, engines=ONLY_EASYR1, resume="content")
+    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", "MAX_PROMPT_LENGTH", gt=0)
+    max_response_length: int = key(512, "longest response, in tokens", "MAX_RESPONSE_LENGTH", gt=0, resume="content")
     rollout_batch_size: int = key(
-        512, "prompts a step (not responses)", verl="data.train_batch_size", gt=0, resume="order"
+        512, "prompts a step (not responses)", "ROLLOUT_BATCH_SIZE TRAIN_BATCH_SIZE", verl="data.train_batch_size", gt=0
     )
     mini_rollout_batch_size: int | None = key(
         None,
@@ -112,14 +113,18 @@ class Data(Section):
     val_batch_size: int = key(
         -1,
         "validation prompts generated at a time; -1: all at once",
+        "VAL_BATCH_SIZE",
         convert=lambda value: None if value < 0 else value,
         resume="setting",
     )
     format_prompt: str | None = key(
         None,
         "Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)",
-        not_on=only_easyr1("rows for verl hold the finished chat messages; wrap the prompt where the data is made"),
+        "FORMAT_PROMPT",
+        engines=ONLY_EASYR1,
         path="input",
+        option="template",
+        resume="content",
     )
     override_chat_template: str | None = key(
         None,
@@ -127,34 +132,30 @@ class Data(Section):
         verl="actor_rollout_ref.model.custom_chat_template",
         convert=_file_text,
         path="input",
-        resume="order",
     )
-    shuffle: bool = key(True, "shuffle the training rows every epoch", resume="order")
-    seed: int = key(1, "seed of the shuffling", resume="order")
+    shuffle: bool = key(True, "shuffle the training rows every epoch")
+    seed: int = key(1, "seed of the shuffling", "SEED")
     min_pixels: int | None = key(
         262144,
         "smallest image, in pixels; smaller ones are enlarged",
+        "MIN_PIXELS",
         verl="data.mm_processor_kwargs",
         computed=True,
         gt=0,
-        resume="order",
         needs="worker.rollout.limit_images",
     )
     max_pixels: int | None = key(
         4194304,
         "largest image, in pixels; larger ones are reduced",
+        "MAX_PIXELS",
         verl="data.mm_processor_kwargs",
         computed=True,
         gt=0,
-        resume="order",
         needs="worker.rollout.limit_images",
     )
-    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long", resume="order")
+    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long")
     filter_overlong_prompts_workers: int = key(16, "processes that measure the prompts", gt=0, resume="setting")
-    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", not_on=only_verl(), resume="order")
-    dataloader_num_workers: int = key(
-        8, "processes that read rows", ge=0, not_on=only_verl("EasyR1 always uses 8"), resume="setting"
-    )
+    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", engines=ONLY_VERL)
 
 
 AdvantageEstimator = Literal[
@@ -176,40 +177,43 @@ class Algorithm(Section):
     preset: str | None = key(
         None,
         "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change",
+        "ALGORITHM",
         resume="setting",
         launcher=True,
     )
     adv_estimator: AdvantageEstimator = key(
-        "grpo", "advantage estimator", values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
+        "grpo", "advantage estimator", "ADV_ESTIMATOR", values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
     norm_adv_by_std: bool = key(
         True,
         "divide the group's advantages by its standard deviation (false: Dr.GRPO)",
+        "NORM_ADV_BY_STD NORM_ADV_BY_STD_IN_GRPO",
         verl="algorithm.norm_adv_by_std_in_grpo",
-        not_on=only_verl("EasyR1 always divides by the deviation"),
+        engines=ONLY_VERL,
     )
     disable_kl: bool = key(
         False,
         "no KL term and no reference model",
+        "DISABLE_KL",
         verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"),
         computed=True,
     )
     use_kl_loss: bool = key(
         False,
         "KL is a term of the loss; false: it is taken from the reward",
+        "USE_KL_LOSS",
         verl="actor_rollout_ref.actor.use_kl_loss",
-        computed=True,
-        alias=True,
     )
     use_kl_in_reward: bool | None = key(
         None,
         "subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both",
         computed=True,
-        not_on=only_verl("EasyR1 has one place for KL, chosen by use_kl_loss"),
+        engines=ONLY_VERL,
     )
     kl_penalty: KlPenalty = key(
         "kl",
         "estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss",
+        "KL_PENALTY",
         verl=("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"),
         computed=True,
         values_on={"verl": VERL_PENALTIES, "easyr1": EASYR1_PENALTIES},
@@ -217,6 +221,7 @@ class Algorithm(Section):
     kl_coef: float = key(
         1e-3,
         "weight of KL, wherever it acts",
+        "KL_COEF",
         verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
         computed=True,
         alias=True,
@@ -225,42 +230,41 @@ class Algorithm(Section):
     kl_loss_coef: float | None = key(
         None,
         "weight of KL in the loss; null: kl_coef",
+        "KL_LOSS_COEF",
         verl="actor_rollout_ref.actor.kl_loss_coef",
         computed=True,
         alias=True,
         ge=0,
-        needs="algorithm.use_kl_loss",
+        needs="use_kl_loss",
     )
     kl_loss_type: KlPenalty | None = key(
         None,
         "estimator of KL in the loss; null: kl_penalty",
+        "KL_LOSS_TYPE",
         verl="actor_rollout_ref.actor.kl_loss_type",
         computed=True,
         alias=True,
         values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
-        needs="algorithm.use_kl_loss",
+        needs="use_kl_loss",
     )
     online_filtering: bool = key(
-        False, "drop groups that give no signal and generate others (DAPO)", verl="algorithm.filter_groups.enable"
+        False,
+        "drop groups that give no signal and generate others (DAPO)",
+        "ONLINE_FILTERING",
+        verl="algorithm.filter_groups.enable",
     )
     filter_key: str = key(
         "overall",
         "reward part that decides whether a group is dropped",
         verl="algorithm.filter_groups.metric",
         convert=lambda value: "reward" if value == "overall" else value,
-        needs="algorithm.online_filtering",
+        needs="online_filtering",
     )
     filter_low: float = key(
-        0.01,
-        "drop groups whose mean is not above this",
-        not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
-        needs="algorithm.online_filtering",
+        0.01, "drop groups whose mean is not above this", engines=ONLY_EASYR1, needs="online_filtering"
     )
     filter_high: float = key(
-        0.99,
-        "drop groups whose mean is not below this",
-        not_on=only_easyr1("verl drops a group when all its values are equal, whatever they are"),
-        needs="algorithm.online_filtering",
+        0.99, "drop groups whose mean is not below this", engines=ONLY_EASYR1, needs="online_filtering"
     )
 
 
@@ -298,37 +302,43 @@ class Trainer(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    total_epochs: int = key(15, "passes over the training rows", computed=True, alias=True, gt=0)
+    total_epochs: int = key(15, "passes over the training rows", "TOTAL_EPOCHS", gt=0, option="epochs")
     max_steps: int | None = key(
         None,
         "steps; null: by total_epochs",
+        "MAX_STEPS",
         verl=("trainer.total_training_steps", "trainer.total_epochs"),
-        computed=True,
-        alias=True,
         gt=0,
     )
-    project_name: str = key("grpo-recipes", "project, for loggers")
+    project_name: str = key("grpo-recipes", "project, for loggers", "PROJECT_NAME WANDB_PROJECT")
     experiment_name: str | None = key(
-        None, "name of the run and of its folders; null: the recipe's name", resume="place"
+        None, "name of the run and of its folders; null: the recipe's name", "EXPERIMENT_NAME", resume="place"
     )
     logger: list[Backend] = key(
         lambda: ["console", "file"],
         "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
+        "LOGGER",
     )
-    nnodes: int = key(1, "machines", gt=0)
-    n_gpus_per_node: int = key(8, "GPUs of a machine (ranks, on a machine without)", gt=0)
+    nnodes: int = key(1, "machines", "NNODES", gt=0)
+    n_gpus_per_node: int = key(
+        8, "GPUs of a machine (ranks, on a machine without)", "GPUS_PER_NODE N_GPUS_PER_NODE", gt=0, option="n_gpus"
+    )
     max_try_make_batch: int = key(
         20,
         "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
         verl="algorithm.filter_groups.max_num_gen_batches",
         computed=True,
     )
-    val_freq: int = key(-1, "validate every so many steps (not epochs); -1: never", verl="trainer.test_freq")
-    val_before_train: bool = key(True, "validate at step 0")
+    val_freq: int = key(
+        -1, "validate every so many steps (not epochs); -1: never", "VAL_FREQ TEST_FREQ", verl="trainer.test_freq"
+    )
+    val_before_train: bool = key(True, "validate at step 0", "VAL_BEFORE_TRAIN")
     val_only: bool = key(False, "validate and stop")
     val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
-    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never")
-    save_limit: int = key(-1, "checkpoints to keep; -1: all", verl="trainer.max_actor_ckpt_to_keep", computed=True)
+    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", "SAVE_FREQ")
+    save_limit: int = key(
+        -1, "checkpoints to keep; -1: all", "SAVE_LIMIT", verl="trainer.max_actor_ckpt_to_keep", computed=True
+    )
     keep_best: bool = key(
         False, "keep the checkpoint with the best validation as best/, whatever save_limit says", launcher=True
     )
@@ -348,6 +358,7 @@ class Trainer(Section):
     save_checkpoint_path: str | None = key(
         None,
         "folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME",
+        "CHECKPOINT_DIR",
         verl="trainer.default_local_dir",
         path="output",
         resume="place",
@@ -355,6 +366,7 @@ class Trainer(Section):
     load_checkpoint_path: str | None = key(
         None,
         "checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint",
+        "RESUME_FROM",
         verl=("trainer.resume_mode", "trainer.resume_from_path"),
         computed=True,
         path="input",
@@ -363,14 +375,16 @@ class Trainer(Section):
     patches: bool = key(
         True,
         "changes inside verl (docs/ARCHITECTURE.md); false trains with verl as it is, more slowly",
+        "RECIPES_PATCHES",
         verl=("actor_rollout_ref.model.external_lib", "trainer.v1.sampler.custom_sampler.path"),
         computed=True,
-        not_on=only_verl("EasyR1's source is changed by patch files"),
+        engines=ONLY_VERL,
     )
     find_last_checkpoint: bool | Literal["changed"] = key(
         True,
         "go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser "
         "have changed since",
+        "RESUME",
         verl="trainer.resume_mode",
         computed=True,
         resume="place",
@@ -428,7 +442,11 @@ class Recipe(Resolved):
 
     name: str = key("recipe", "name of the recipe; default: the file's", resume="place", launcher=True)
     engine: EngineName = key(
-        "verl", "trainer that runs the recipe", fixed="each engine writes checkpoints of its own form", launcher=True
+        "verl",
+        "trainer that runs the recipe",
+        "ENGINE",
+        fixed="each engine writes checkpoints of its own form",
+        launcher=True,
     )
     hardware: Hardware = key(
         "cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml", resume="setting", launcher=True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from recipes.config.schema.keys import Resume, Section, key, only_easyr1, only_verl
+from pydantic import Field
+
+from recipes.config.schema.keys import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -33,23 +34,28 @@ class Lora(Section):
     """Low-rank adapters; on when `rank` is positive."""
 
     rank: int = key(
-        0, "rank of the adapters; 0: train all weights", verl="{model}.lora_rank", ge=0, fixed=OTHER_ADAPTERS
+        0,
+        "rank of the adapters; 0: train all weights",
+        "LORA_RANK",
+        verl="{model}.lora_rank",
+        ge=0,
+        fixed=OTHER_ADAPTERS,
     )
-    alpha: int = key(64, "scale of the adapters", verl="{model}.lora_alpha", gt=0, needs="worker.actor.model.lora.rank")
+    alpha: int = key(64, "scale of the adapters", "LORA_ALPHA", verl="{model}.lora_alpha", gt=0, needs="rank")
     target_modules: str = key(
         "all-linear",
         "modules to adapt: all-linear, or names joined by commas",
         verl="{model}.target_modules",
         convert=_split_names,
         fixed=OTHER_ADAPTERS,
-        needs="worker.actor.model.lora.rank",
+        needs="rank",
     )
     exclude_modules: str | None = key(
         None,
         "regular expression of modules to leave alone",
         verl="{model}.exclude_modules",
         fixed=OTHER_ADAPTERS,
-        needs="worker.actor.model.lora.rank",
+        needs="rank",
     )
 
 
@@ -59,7 +65,7 @@ class Model(Section):
     when_resumed: ClassVar[Resume] = "setting"
 
     model_path: str | None = key(
-        None, "model folder or name on a hub", verl="{model}.path", computed=True, alias=True, path="model"
+        None, "model folder or name on a hub", "MODEL_PATH", verl="{model}.path", path="model", option="model"
     )
     tokenizer_path: str | None = key(None, "tokenizer folder or name; null: the model's", path="model")
     override_config: dict[str, Any] = key(dict, "values that replace those in the model's config", resume="content")
@@ -68,16 +74,9 @@ class Model(Section):
         "compute activations again in the backward pass, to save memory; null: where memory asks for it",
         left_open=True,
     )
-    use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", not_on=only_verl())
-    trust_remote_code: bool = key(
-        False, "run code that comes with the model (EasyR1's own default is true)", computed=True, alias=True
-    )
-    freeze_vision_tower: bool = key(
-        False,
-        "do not train the vision tower",
-        not_on=only_easyr1("verl 0.9.1 accepts actor.freeze_vision_tower, but its FSDP engine never reads it"),
-        resume="content",
-    )
+    use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", engines=ONLY_VERL)
+    trust_remote_code: bool = key(False, "run code that comes with the model (EasyR1's own default is true)")
+    freeze_vision_tower: bool = key(False, "do not train the vision tower", engines=ONLY_EASYR1, resume="content")
     lora: Lora = Lora()
 
 
@@ -88,8 +87,8 @@ class Optim(Section):
     a new option that may change on resume has to be set there too.
     """
 
-    lr: float = key(1e-6, "learning rate", gt=0)
-    weight_decay: float = key(1e-2, "decoupled weight decay", ge=0)
+    lr: float = key(1e-6, "learning rate", "LR LEARNING_RATE", gt=0)
+    weight_decay: float = key(1e-2, "decoupled weight decay", "WEIGHT_DECAY", ge=0)
     strategy: Literal["adamw", "adamw_bf16"] = key(
         "adamw", "optimiser; adamw_bf16 keeps its state in bf16", verl=(), computed=True, values_on={"verl": ("adamw",)}
     )
@@ -99,20 +98,27 @@ class Optim(Section):
         left_open=True,
         verl="{role}.optim.override_optimizer_config",
         computed=True,
-        not_on=only_verl(),
+        engines=ONLY_VERL,
         resume="setting",
     )
     lr_warmup_ratio: float = key(
-        0.0, "share of the steps in which the rate rises", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1
+        0.0,
+        "share of the steps in which the rate rises",
+        "LR_WARMUP_RATIO",
+        verl="{role}.optim.lr_warmup_steps_ratio",
+        ge=0,
+        le=1,
     )
     lr_warmup_steps: int | None = key(
         None,
         "steps in which the rate rises from 0; null: by lr_warmup_ratio",
+        "LR_WARMUP_STEPS",
         convert=lambda value: -1 if value is None else value,
     )
     lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
         "constant",
         "schedule after the warm-up: the last two fall until the last step",
+        "LR_SCHEDULER_TYPE",
         convert=lambda value: "cosine" if value == "linear" else value,
         alias=True,
         values_on={"easyr1": ("constant", "cosine")},
@@ -133,10 +139,7 @@ class Fsdp(Section):
         resume="setting",
     )
     enable_rank0_init: bool = key(
-        True,
-        "load weights on rank 0 and send them to the others",
-        not_on=only_easyr1("verl always loads on rank 0"),
-        resume="setting",
+        True, "load weights on rank 0 and send them to the others", engines=ONLY_EASYR1, resume="setting"
     )
     torch_dtype: Precision | None = key(
         None,
@@ -144,15 +147,8 @@ class Fsdp(Section):
         verl="{fsdp}.model_dtype",
         computed=True,
     )
-    fsdp_size: int = key(-1, "ranks that share one copy of the model; -1: all", resume="setting")
     mp_param_dtype: Precision = key(
         "bf16", "precision of forward and backward", verl="{fsdp}.mixed_precision.param_dtype", computed=True
-    )
-    mp_reduce_dtype: Precision = key(
-        "fp32", "precision of the gradients' reduction", verl="{fsdp}.mixed_precision.reduce_dtype", computed=True
-    )
-    mp_buffer_dtype: Precision = key(
-        "fp32", "precision of buffers", verl="{fsdp}.mixed_precision.buffer_dtype", computed=True
     )
 
 
@@ -160,10 +156,7 @@ class RefFsdp(Fsdp):
     """The reference is never trained, so it rests in CPU memory."""
 
     enable_cpu_offload: bool = key(
-        True,
-        "FSDP keeps the reference in CPU memory",
-        not_on=only_easyr1("verl's FSDP engine always keeps a forward-only model in CPU memory"),
-        resume="setting",
+        True, "FSDP keeps the reference in CPU memory", engines=ONLY_EASYR1, resume="setting"
     )
 
 
@@ -194,7 +187,7 @@ class Offload(RefOffload):
 class OverlongBuffer(Section):
     """DAPO's soft penalty for responses that come close to the limit (arXiv:2503.14476)."""
 
-    not_on: ClassVar[Mapping[str, str]] = only_verl("on EasyR1 the reward function has to do this")
+    engines: ClassVar[tuple[str, ...]] = ONLY_VERL
 
     enable: bool = key(False, "lower the score of responses that end inside the buffer", computed=True)
     len: int | None = key(
@@ -202,11 +195,9 @@ class OverlongBuffer(Section):
         "tokens before the limit in which the penalty grows; null: a fifth of data.max_response_length, as published",
         computed=True,
         gt=0,
-        needs="worker.reward.overlong_buffer.enable",
+        needs="enable",
     )
-    penalty_factor: float = key(
-        1.0, "penalty at the limit", computed=True, ge=0, needs="worker.reward.overlong_buffer.enable"
-    )
+    penalty_factor: float = key(1.0, "penalty at the limit", computed=True, ge=0, needs="enable")
 
 
 class Reward(Section):
@@ -216,29 +207,22 @@ class Reward(Section):
         None,
         "Python file, or file:function; the function defaults to compute_score (verl) or compute_score_batch (EasyR1); "
         "a list: several, whose weighted sum is the score",
+        "REWARD_FUNCTION REWARD_FUNC",
         verl=("reward.custom_reward_function.path", "reward.custom_reward_function.name"),
         computed=True,
         path="input",
         resume="setting",
+        option="reward_func",
     )
-    reward_weights: list[float] = key(
-        list, "one weight for each of several reward functions; empty: each counts 1", launcher=True
+    reward_weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = key(
+        list, "one weight for each of several reward functions; empty: each counts 1", "REWARD_WEIGHTS", launcher=True
     )
     reward_function_kwargs: dict[str, Any] = key(
         dict,
         "further arguments of the function; the run's files show them: a secret belongs in an environment variable",
         verl="reward.custom_reward_function.reward_kwargs",
     )
-    skip_special_tokens: bool = key(
-        True, "decode responses without special tokens", not_on=only_easyr1("verl always leaves them out")
-    )
-    num_workers: int = key(
-        8,
-        "reward processes; 0, on CPUs: in the processes that drive generation",
-        ge=0,
-        not_on=only_verl("EasyR1 has one reward process"),
-        resume="setting",
-    )
+    skip_special_tokens: bool = key(True, "decode responses without special tokens", engines=ONLY_EASYR1)
     overlong_buffer: OverlongBuffer = OverlongBuffer()
 
 
@@ -250,10 +234,10 @@ class ValOverride(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    temperature: float | None = key(None, "temperature; 0: greedy", computed=True, alias=True, ge=0)
-    top_p: float | None = key(None, "nucleus", computed=True, alias=True, gt=0, le=1)
-    top_k: int | None = key(None, "candidates; -1: all", computed=True, alias=True, ge=-1)
-    n: int = key(1, "responses a prompt", computed=True, alias=True, gt=0)
+    temperature: float | None = key(None, "temperature; 0: greedy", ge=0)
+    top_p: float | None = key(None, "nucleus", gt=0, le=1)
+    top_k: int | None = key(None, "candidates; -1: all", ge=-1)
+    n: int = key(1, "responses a prompt", gt=0)
 
 
 class Rollout(Section):
@@ -262,11 +246,11 @@ class Rollout(Section):
     when_resumed: ClassVar[Resume] = "setting"
 
     name: Literal["vllm", "sglang"] = key("vllm", "inference engine", values_on={"easyr1": ("vllm",)})
-    n: int = key(1, "responses a prompt: the size of a group", gt=0, resume="content")
-    temperature: float = key(1.0, "sampling temperature", gt=0, resume="content")
-    top_p: float = key(1.0, "nucleus", gt=0, le=1, resume="content")
-    top_k: int = key(-1, "candidates; -1: all", ge=-1, resume="content")
-    seed: int = key(1, "seed of sampling", resume="content")
+    n: int = key(1, "responses a prompt: the size of a group", "ROLLOUT_N", gt=0, resume="content")
+    temperature: float = key(1.0, "sampling temperature", "TEMPERATURE", gt=0, resume="content")
+    top_p: float = key(1.0, "nucleus", "TOP_P", gt=0, le=1, resume="content")
+    top_k: int = key(-1, "candidates; -1: all", "TOP_K", ge=-1, resume="content")
+    seed: int = key(1, "seed of sampling", "SEED", resume="content")
     limit_images: int = key(0, "images a prompt may hold; 0: text only", convert=lambda value: value or None, ge=0)
     dtype: Literal["bf16", "fp16", "fp32"] = key(
         "bf16", "precision of generation", convert=_VERL_PRECISIONS.get, resume="content"
@@ -274,6 +258,7 @@ class Rollout(Section):
     gpu_memory_utilization: float | None = key(
         0.6,
         "share of a GPU's memory for weights and cache of vLLM; null: 0.6, or what fits the free memory",
+        "GPU_MEMORY_UTIL GPU_MEMORY_UTILIZATION",
         left_open=True,
         gt=0,
         lt=1,
@@ -281,39 +266,26 @@ class Rollout(Section):
     enforce_eager: bool = key(False, "no CUDA graphs: slower, starts sooner, takes less memory")
     enable_chunked_prefill: bool = key(True, "split long prompts while others decode (EasyR1's own default is false)")
     tensor_parallel_size: int = key(
-        2, "GPUs that share one vLLM engine", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
+        2, "GPUs that share one vLLM engine", "TENSOR_PARALLEL_SIZE", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0
     )
-    max_model_len: int | None = key(None, "longest sequence of vLLM; null: prompt + response", computed=True, gt=0)
     max_num_batched_tokens: int = key(8192, "tokens vLLM computes at once", gt=0)
-    disable_tqdm: bool = key(
-        False, "no progress bar of vLLM", not_on=only_easyr1("verl generates through a server, which shows no bar")
-    )
+    disable_tqdm: bool = key(False, "no progress bar of vLLM", engines=ONLY_EASYR1)
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int | None = key(
         256,
         "responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024",
         left_open=True,
         gt=0,
-        not_on=only_verl(),
+        engines=ONLY_VERL,
     )
     cudagraph_capture_sizes: list[int] | None = key(
-        None, "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs", not_on=only_verl()
+        None, "batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs", engines=ONLY_VERL
     )
-    load_format: Literal["auto", "dummy", "safetensors"] = key(
-        "auto",
-        "first weights of vLLM: random (dummy) or the model's; auto: the model's for LoRA and images, where it matters",
-        computed=True,
-        not_on=only_verl(),
-    )
-    free_cache_engine: bool = key(True, "free vLLM's cache while training", not_on=only_verl())
     calculate_log_probs: bool = key(
-        True, "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)", not_on=only_verl()
-    )
-    agent_num_workers: int = key(
-        8, "processes that drive generation", verl=f"{ROLLOUT}.agent.num_workers", gt=0, not_on=only_verl()
+        True, "compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)", engines=ONLY_VERL
     )
     engine_kwargs: dict[str, Any] = key(
-        dict, "further arguments of vLLM's engine", verl=f"{ROLLOUT}.engine_kwargs.vllm", not_on=only_verl()
+        dict, "further arguments of vLLM's engine", verl=f"{ROLLOUT}.engine_kwargs.vllm", engines=ONLY_VERL
     )
 
 
@@ -337,6 +309,7 @@ class Actor(Section):
     global_batch_size: int | None = key(
         256,
         "prompts (not responses) an update sees; null: all of a step's",
+        "GLOBAL_BATCH_SIZE PPO_MINI_BATCH_SIZE",
         left_open=True,
         verl="{role}.ppo_mini_batch_size",
         gt=0,
@@ -345,23 +318,27 @@ class Actor(Section):
         4,
         "responses in one forward and backward pass of a GPU; unused by verl where a token budget fills the passes, as "
         "on GPUs; null: 4, or fewer where they have to divide",
+        "MICRO_BATCH_SIZE MICRO_BATCH_SIZE_FOR_UPDATE",
         left_open=True,
         verl="{role}.ppo_micro_batch_size_per_gpu",
         gt=0,
         resume="setting",
     )
     max_grad_norm: float = key(
-        1.0, "gradients are clipped to this norm", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0
+        1.0,
+        "gradients are clipped to this norm",
+        "MAX_GRAD_NORM",
+        verl=("{role}.optim.clip_grad", "{role}.grad_clip"),
+        gt=0,
     )
-    ppo_epochs: int = key(1, "passes over a step's responses", gt=0)
+    ppo_epochs: int = key(1, "passes over a step's responses", "PPO_EPOCHS", gt=0)
     padding_free: bool = key(
-        True, "pack responses without padding", verl="{model}.use_remove_padding", resume="setting"
+        True, "pack responses without padding", "PADDING_FREE", verl="{model}.use_remove_padding", resume="setting"
     )
     dynamic_batching: bool = key(
         True,
         "fill micro-batches by tokens, up to max_token_len_per_device",
         verl="{role}.use_dynamic_bsz",
-        computed=True,
         resume="setting",
     )
     max_token_len_per_device: int | None = key(
@@ -369,7 +346,7 @@ class Actor(Section):
         "tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)",
         verl="{role}.ppo_max_token_len_per_gpu",
         computed=True,
-        not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
+        engines=ONLY_VERL,
         gt=0,
         resume="setting",
     )
@@ -384,6 +361,7 @@ class Actor(Section):
         16,
         "responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, "
         "or fewer where they have to divide",
+        "MICRO_BATCH_SIZE_FOR_EXPERIENCE",
         left_open=True,
         verl=(
             "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
@@ -393,25 +371,19 @@ class Actor(Section):
         resume="setting",
     )
     clip_ratio_low: float = key(
-        0.2, "lower clip of the ratio", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0
+        0.2, "lower clip of the ratio", "CLIP_RATIO_LOW", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0
     )
-    clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", ge=0)
-    loss_avg_mode: Literal["token", "seq"] = key(
-        "token", "average over all tokens, or over responses", verl="{role}.loss_agg_mode", computed=True
-    )
-    loss_agg_mode: AggMode | None = key(
-        None,
-        "verl's finer choice of the average; null: by loss_avg_mode",
-        computed=True,
-        alias=True,
-        not_on=only_verl(),
+    clip_ratio_high: float = key(0.3, "upper clip of the ratio (DAPO: higher than the lower)", "CLIP_RATIO_HIGH", ge=0)
+    loss_agg_mode: AggMode = key(
+        "token-mean",
+        "average of the loss: over all tokens, or first over those of a response",
+        "LOSS_AGG_MODE",
+        values_on={"easyr1": ("token-mean", "seq-mean-token-mean")},
     )
     loss_scale_factor: int | None = key(
         None,
         "constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length",
-        computed=True,
-        alias=True,
-        not_on=only_verl(),
+        engines=ONLY_VERL,
         gt=0,
     )
     loss_type: LossType = key(
@@ -421,7 +393,7 @@ class Actor(Section):
         convert=verl_loss,
         values_on={"easyr1": EASYR1_LOSSES},
     )
-    entropy_coeff: float = key(0.0, "weight of the entropy bonus", not_on=only_verl())
+    entropy_coeff: float = key(0.0, "weight of the entropy bonus", "ENTROPY_COEFF", engines=ONLY_VERL)
     max_token_len_per_device_for_experience: int | None = key(
         None,
         "as max_token_len_per_device, for log-probabilities; null: as many as fit a GPU (verl), or as that key says",
@@ -430,7 +402,7 @@ class Actor(Section):
             "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
         ),
         computed=True,
-        not_on=only_verl("EasyR1 always derives it from the micro-batch size"),
+        engines=ONLY_VERL,
         gt=0,
         resume="setting",
     )
@@ -438,9 +410,7 @@ class Actor(Section):
         False,
         "the head's product and log-probabilities in one Triton kernel, without logits in memory",
         verl="actor_rollout_ref.model.use_fused_kernels",
-        computed=True,
-        alias=True,
-        not_on=only_verl(),
+        engines=ONLY_VERL,
         resume="setting",
     )
     recompute_old_log_probs: bool | None = key(
@@ -448,13 +418,7 @@ class Actor(Section):
         "compute the policy's log-probabilities before the update too; null: only where a step has several updates",
         verl="algorithm.rollout_correction.bypass_mode",
         computed=True,
-        not_on=only_verl("EasyR1 always computes them"),
-    )
-    use_torch_compile: bool = key(
-        True,
-        "compile with torch.compile",
-        verl=("{role}.use_torch_compile", "{fsdp}.use_torch_compile"),
-        resume="setting",
+        engines=ONLY_VERL,
     )
 
 

@@ -1,6 +1,6 @@
 """verl's agent loops, which compute rewards themselves where the recipe has no reward processes.
 
-With `worker.reward.num_workers: 0` a machine without a GPU has one process less that imports torch and verl. verl loads
+With `reward.num_workers: 0` a machine without a GPU has one process less that imports torch and verl. verl loads
 `CpuAgentLoops` by its hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
 """
 

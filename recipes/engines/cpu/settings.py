@@ -51,7 +51,9 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         **_local_ray(_ranks(recipe)),
         **_models(recipe),
         **_agent_loops(recipe),
-        f"{ROLLOUT}.free_cache_engine": False,
+        "data.dataloader_num_workers": 0,  # every worker is a process that imports torch again
+        f"{ROLLOUT}.agent.num_workers": 1,  # 8 processes take minutes to start
+        f"{ROLLOUT}.free_cache_engine": False,  # vLLM's CPU build cannot sleep
         f"{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_megabytes(model),
         f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": _cache_bytes(model, recipe),
@@ -63,10 +65,11 @@ def keys(recipe: Recipe) -> dict[str, Any]:
 
 
 def _agent_loops(recipe: Recipe) -> dict[str, Any]:
-    """The plug-in's agent loops, which compute rewards themselves where no process does; verl's own need one."""
+    """The plug-in's agent loops, which compute the rewards themselves; verl's own need a process for them."""
     if recipe.trainer.patches:
-        return {f"{ROLLOUT}.agent.agent_loop_manager_class": f"{PACKAGE}.agent_loops.CpuAgentLoops"}
-    return {"reward.num_workers": max(1, recipe.worker.reward.num_workers)}
+        loops = f"{PACKAGE}.agent_loops.CpuAgentLoops"
+        return {f"{ROLLOUT}.agent.agent_loop_manager_class": loops, "reward.num_workers": 0}
+    return {"reward.num_workers": 1}
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
@@ -124,8 +127,11 @@ def _models(recipe: Recipe) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
         "actor_rollout_ref.model.override_config.attn_implementation": attention,
-        "actor_rollout_ref.ref.use_torch_compile": False,
-        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+        **{
+            f"actor_rollout_ref.{role}.{place}use_torch_compile": False
+            for role in ("actor", "ref")
+            for place in ("", "fsdp_config.")
+        },
     }
 
 
@@ -142,6 +148,6 @@ def _cache_bytes(model: Shape | None, recipe: Recipe) -> int:
     if model is None:
         return 8 * SMALLEST_CACHE
     rollout = recipe.worker.rollout
-    tokens = settled(rollout.max_num_seqs) * (rollout.max_model_len or recipe.longest)
+    tokens = settled(rollout.max_num_seqs) * recipe.longest
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(SMALLEST_CACHE, min(tokens * 2 * model.layers * model.keys * FLOAT32_BYTES, memory // 8))

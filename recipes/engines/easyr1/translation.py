@@ -28,6 +28,9 @@ from recipes.paths import ROOT, python_path, run_dir
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = Path(__file__).with_name("reward.py")
 BATCH = "compute_score_batch"
+ACTOR = "worker.actor"
+AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}
+"""worker.actor.loss_agg_mode -> EasyR1's loss_avg_mode."""
 HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validation_data_dir")
 """Keys that EasyR1 has not, and this package has for it: they travel as variables."""
 
@@ -48,7 +51,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys = {
         path: recipe.value(path)
         for path, leaf in leaves(Recipe).items()
-        if path not in (*LAUNCHERS, *HOOKED) and "easyr1" not in leaf.info.not_on and not path.startswith(VALIDATION)
+        if path not in (*LAUNCHERS, *HOOKED) and "easyr1" in leaf.info.engines and not path.startswith(VALIDATION)
     }
     validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
     keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe), **_attention(recipe)}
@@ -56,11 +59,14 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         keys |= _ON_CPUS
         if keys["worker.ref.fsdp.torch_dtype"] is None:  # EasyR1's null is bf16, which rounds a CPU's float32
             keys["worker.ref.fsdp.torch_dtype"] = recipe.worker.ref.fsdp.mp_param_dtype
+    keys[f"{ACTOR}.loss_avg_mode"] = AVERAGES[keys.pop(f"{ACTOR}.loss_agg_mode")]
+    keys["algorithm.use_kl_loss"] = objective.kl_in_loss(recipe) is not None
     del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
     return keys
 
 
 _ON_CPUS = {
+    f"{ACTOR}.use_torch_compile": False,  # compiling costs more than a tiny model's run
     **{f"worker.{role}.fsdp.enable_rank0_init": False for role in ("actor", "ref")},
     **{f"worker.{role}.padding_free": True for role in ("actor", "ref")},
 }

@@ -75,7 +75,7 @@ def _renamed(recipe: Recipe) -> dict[str, Any]:
         if leaf.info.computed or not leaf.info.verl or path in LAUNCHERS or not recipe.uses(path):
             continue
         value = recipe.value(path)
-        if leaf.info.not_on.get("verl") is not None or (leaf.is_open and not value):
+        if "verl" not in leaf.info.engines or (leaf.is_open and not value):
             continue
         keys |= dict.fromkeys(leaf.info.verl, leaf.info.convert(value) if leaf.info.convert else value)
     return keys
@@ -87,7 +87,6 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "algorithm.use_kl_in_reward": in_reward is not None,
         f"{ACTOR}.use_kl_loss": in_loss is not None,
-        f"{ACTOR}.loss_agg_mode": objective.average(recipe),
         f"{ACTOR}.loss_scale_factor": objective.constant_length(recipe),
     }
     if in_reward:
@@ -206,10 +205,6 @@ def _schedules(recipe: Recipe) -> dict[str, Any]:
     return {f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {}
 
 
-_PRECISION = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-"""verl's defaults."""
-
-
 def _precision(recipe: Recipe) -> dict[str, Any]:
     """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
     places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
@@ -228,8 +223,8 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
             keys[f"{place}.offload_policy"] = fsdp.enable_cpu_offload
         if fsdp.torch_dtype is not None:
             keys[f"{place}.model_dtype"] = fsdp.torch_dtype
-        precision = {name: getattr(fsdp, f"mp_{name}") for name in _PRECISION}
-        if precision != _PRECISION:
+        if fsdp.mp_param_dtype != "bf16":  # verl's default
+            precision = {"param_dtype": fsdp.mp_param_dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
             keys |= {f"{place}.mixed_precision.{name}": value for name, value in precision.items()}
     return keys
 
@@ -256,34 +251,23 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
 def _rollout(recipe: Recipe) -> dict[str, Any]:
     """Length and first weights of vLLM, and sampling in validation.
 
-    By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM may start from random
-    weights where the trainer sends every weight before the first use (`load_format`). verl's validation is greedy
+    By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM starts from random
+    weights where the trainer sends every weight before the first use: not with LoRA, where it sends adapters only, nor
+    with images, for which vLLM 0.28 keeps the normalisation in buffers that are never sent. verl's validation is greedy
     unless sampling is set; EasyR1's samples as training does.
     """
+    reads_weights = recipe.worker.actor.model.lora.rank > 0 or recipe.worker.rollout.limit_images > 0
     rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
     temperature = rollout.temperature if given.temperature is None else given.temperature
     return {
-        f"{ROLLOUT}.max_model_len": rollout.max_model_len or recipe.longest,
-        f"{ROLLOUT}.load_format": load_format(
-            rollout.load_format, recipe.worker.actor.model.lora.rank, rollout.limit_images
-        ),
+        f"{ROLLOUT}.max_model_len": recipe.longest,
+        f"{ROLLOUT}.load_format": "safetensors" if reads_weights else "dummy",
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.n": given.n,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
     }
-
-
-def load_format(chosen: str, lora_rank: int, limit_images: int) -> str:
-    """Return vLLM's load format: `auto` reads no weights if the trainer sends all of them before their first use.
-
-    With LoRA the trainer sends adapters only. With images vLLM 0.28 keeps the normalisation in buffers that are never
-    sent.
-    """
-    if chosen != "auto":
-        return chosen
-    return "safetensors" if lora_rank > 0 or limit_images > 0 else "dummy"
 
 
 DAPO_SHARE = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recipes.config import check, load, remarks
+from recipes.config.objective import kl_in_loss, kl_in_reward
 from recipes.config.resolve import algorithms
 from recipes.errors import RecipeError
 
@@ -16,7 +17,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
 @pytest.mark.parametrize(
     ("arguments", "fix"),
     [
-        ("data.rollout_batch_size=100", "global_batch_size to 50 or 100, or data.rollout_batch_size to 64 or 128"),
+        ("data.rollout_batch_size=100", "global_batch_size to 50 or 100"),
         ("worker.rollout.tensor_parallel_size=3", "to 2 or 4"),
         ("trainer.n_gpus_per_node=7 worker.rollout.n=5", "63 or 70"),
         (f"{FIXED} {MICRO}update=5", "to 4 or 8"),
@@ -26,15 +27,9 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
             "algorithm.adv_estimator=reinforce_plus_plus algorithm.online_filtering=true worker.rollout.n=1",
             "ONLINE_FILTERING=false",
         ),
-        ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", "to 1"),
-        ("algorithm.use_kl_in_reward=false", "algorithm.disable_kl"),
-        ("worker.actor.loss_agg_mode=token-mean worker.actor.loss_avg_mode=seq", "loss_agg_mode=null"),
-        (f"engine=easyr1 {MICRO}experience=3", "to 2 or 4"),
+        ("worker.actor.clip_ratio_low=0.4", "exchange"),
         (f"engine=easyr1 {SMALL}", "1024"),
-        ("worker.reward.num_workers=0", "1 or more"),
         ("trainer.save_freq=0", "such as -1"),
-        ("trainer.n_gpus_per_node=7 worker.rollout.n=1", "ROLLOUT_N"),  # before anything else
-        ("trainer.project_name=${oc.env:HOME}", "the value itself"),
         (
             "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
             "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9",
@@ -66,14 +61,12 @@ def test_gpus_that_are_not_there(resolve):
     check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)  # ranks without GPUs
 
 
-@pytest.mark.parametrize("task", ["countdown", "gsm8k", "number_game", "custom"])
-def test_no_kl_is_one_variable_whatever_a_file_says_of_it(task):
+def test_no_kl_is_one_variable_whatever_a_file_says_of_it():
     for environ in ({"DISABLE_KL": "true"}, {"DISABLE_KL": "true", "ALGORITHM": "grpo"}):
-        check(recipe := load(task, environ=environ, hardware="gpu"))
-        chosen = recipe.algorithm
-        assert (chosen.disable_kl, chosen.use_kl_loss, chosen.use_kl_in_reward) == (True, False, None)
+        check(recipe := load("custom", environ=environ, hardware="gpu"))
+        assert kl_in_loss(recipe) is kl_in_reward(recipe) is None
     with pytest.raises(RecipeError) as raised:
-        check(load(task, environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu"))
+        check(load("custom", environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu"))
     assert "DISABLE_KL=true" in raised.value.where
     assert "--use_kl_loss true" in raised.value.where
 

