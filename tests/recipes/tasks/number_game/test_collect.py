@@ -13,7 +13,7 @@ from recipes.data.manifests import read_manifest
 from recipes.data.prepare import prepare
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import HubScreens, problem
+from recipes.tasks.number_game.rows import from_hub, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 
 SETTINGS = Settings(rounds=3)
@@ -109,8 +109,7 @@ def test_the_hubs_set(tmp_path):
         images = [[{"bytes": data, "path": None}] for data, _ in found]
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
-    screens = HubScreens(tmp_path, "main")
-    rows = write(screens.splits(), tmp_path / "out")
+    rows = write(from_hub(tmp_path, "main"), tmp_path / "out")
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
