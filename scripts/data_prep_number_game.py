@@ -51,8 +51,6 @@ def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
-    for damaged in journal.broken:
-        print(f"damaged, and played again: {damaged}")
     seconds = time.perf_counter() - begin
     speed = f" in {seconds:.1f} s, {done.rounds / seconds:.1f} screenshots a second" if done.rounds else ""
     print(f"{done.resumed} episodes were there, {done.played} played now: {done.rounds} screenshots{speed}")
