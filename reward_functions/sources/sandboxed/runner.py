@@ -188,7 +188,8 @@ def run_script(request: dict[str, Any]) -> None:
         os._exit(NO_MEMORY)
     if "__del__" in request["program"] or sys.modules.keys() & {"threading", "atexit"}:
         return  # to Python's own end, which takes longer than most programs
-    for file in (sys.stdout, sys.__stdout__):
+    files: tuple[Any, ...] = (sys.stdout, sys.__stdout__)
+    for file in files:
         if not getattr(file, "closed", file is None):
             file.flush()  # may be of the program's own class, and use its names
         names.clear()  # closes files
