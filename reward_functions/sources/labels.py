@@ -50,6 +50,8 @@ class Labels:
         label, aliases = truth.get("label"), truth.get("aliases") or {}
         if isinstance(label, bool) or not isinstance(label, (str, int)):
             raise ValueError("no label")
+        if not isinstance(truth.get("labels") or [], list):
+            raise ValueError("labels is no list")
         self.label = answers.bare(str(label))
         self.letter = gold_option(str(label))
         self.spellings: dict[str, str] = {}
