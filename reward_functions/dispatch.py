@@ -43,7 +43,8 @@ REASONS = (
 )
 
 
-# `sources` as a package, once per process, whatever the name under which a trainer loaded this file.
+# `sources` as a package, once per process, whatever the name under which a trainer loaded this file. A resume compares
+# all files of a package that a reward names.
 SOURCES = Path(__file__).resolve().parent / "sources"
 PACKAGE = f"reward_sources_{hashlib.sha256(str(SOURCES).encode()).hexdigest()[:16]}"
 sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE)).__path__ = [str(SOURCES)]

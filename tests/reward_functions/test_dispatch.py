@@ -12,6 +12,7 @@ import pytest
 
 from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
+from recipes.python_files import own_files
 
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
@@ -62,6 +63,11 @@ def test_its_parts_have_the_same_name_in_every_process():
     commands = [{"PYTHONHASHSEED": seed, "PATH": os.environ["PATH"]} for seed in ("1", "2")]
     names = {subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=each) for each in commands}
     assert len(names) == 1
+
+
+def test_a_resume_compares_all_of_its_parts():
+    parts = {path.name for path in (ROOT / "reward_functions/sources").rglob("*.py")}
+    assert {path.name for path in own_files(ROOT / "reward_functions/dispatch.py")} == {"dispatch.py", *parts}
 
 
 @needs_sandbox
