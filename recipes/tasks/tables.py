@@ -47,8 +47,8 @@ def load_table(
             table = pa.concat_tables(read)
             source = ", ".join(f"{file.name}, SHA-256 {sha256(file)}" for file in files)
         except (OSError, pa.ArrowException) as error:
-            fix = f"give a copy of the files of {repository}"
-            raise RecipeError(f"the local copy cannot be read: {error}", where=", ".join(map(str, files)), fix=fix) from error
+            where, fix = ", ".join(map(str, files)), f"give a copy of the files of {repository}"
+            raise RecipeError(f"the local copy cannot be read: {error}", where=where, fix=fix) from error
     if missing := [column for column in columns if column not in table.column_names]:
         raise RecipeError(
             f"there is no column {', '.join(missing)}, only {', '.join(table.column_names)}",
