@@ -10,13 +10,12 @@ Loaded by its path; takes `sources/` from beside it. Only `math` needs a package
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,21 +43,11 @@ REASONS = (
 )
 
 
-def _load(name: str, path: Path, **options: Any) -> ModuleType:
-    """A file beside this one, once per process, whatever the name under which a trainer loaded this one."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path, **options)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-HERE = Path(__file__).resolve().parent
-PACKAGE = f"reward_sources_{hashlib.sha256(str(HERE).encode()).hexdigest()[:16]}"
-_load(PACKAGE, HERE / "sources" / "__init__.py", submodule_search_locations=[str(HERE / "sources")])
+# `sources` as a package, once per process, whatever the name under which a trainer loaded this file. A resume compares
+# all files of a package that a reward names.
+SOURCES = Path(__file__).resolve().parent / "sources"
+PACKAGE = f"reward_sources_{hashlib.sha256(str(SOURCES).encode()).hexdigest()[:16]}"
+sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE)).__path__ = [str(SOURCES)]
 judges, latex, programs, sandbox = (
     importlib.import_module(f"{PACKAGE}.{name}") for name in ("judges", "latex", "programs", "sandbox")
 )
@@ -73,20 +62,10 @@ def envelope(data_source: str, ground_truth: Any) -> str:
 
 def opened(data_source: str, ground_truth: Any) -> tuple[str, Any]:
     """(source, truth) of a row. An envelope's source goes before the row's, which then is a name for the metrics."""
-    truth = ground_truth
-    if isinstance(truth, str) and truth.startswith("{") and '"data_source"' in truth:
-        truth = _parsed(truth)
+    truth = judges.parsed(ground_truth)
     if isinstance(truth, dict) and truth.keys() == {"data_source", "ground_truth"}:
         return truth["data_source"], truth["ground_truth"]
     return data_source, ground_truth
-
-
-@lru_cache(maxsize=4096)  # the responses of one group share one truth
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def compute_score(
@@ -143,20 +122,13 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
         return list(pool.map(scored, reward_inputs))
 
 
-def check_sources(
-    truths: Iterable[tuple[str, Any]], limits: dict[str, float] | None = None, **kwargs: Any
-) -> list[str]:
+def check_sources(truths: Iterable[tuple[str, Any]], **kwargs: Any) -> list[str]:
     """Return the problems of this data on this machine, for the check before the start; empty if there are none.
 
     Args:
         truths: (data source, ground truth) of every row.
-        limits: as in `compute_score`.
-        kwargs: the reward's other keyword arguments; not used.
+        kwargs: the reward's keyword arguments; not used.
     """
-    try:
-        sandbox.Limits(**(limits or {}))
-    except (TypeError, ValueError) as error:
-        return [f"{error} (there are {', '.join(vars(sandbox.Limits()))})"]
     problems: list[str] = []
     sources: set[str] = set()
     for number, row in enumerate(truths, start=1):

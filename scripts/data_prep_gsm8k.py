@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -20,8 +19,8 @@ from recipes.data.prepare import prepare
 from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.gsm8k.problems import PUBLISHED, TINY
-from recipes.tasks.gsm8k.rows import counted_by, generated, published
+from recipes.tasks.gsm8k.problems import PUBLISHED
+from recipes.tasks.gsm8k.rows import SIZES, counted_by, generated, published
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
@@ -33,36 +32,27 @@ def chosen_source(
     source: str, revision: str, seed: int, train_size: int | None, test_size: int | None
 ) -> Iterator[Split]:
     """Return both splits. The sizes apply to generated problems only; the published data set has fixed sizes."""
-    given = {"train_size": train_size, "test_size": test_size}
-    sizes: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
     if source == "generate":
-        return generated(replace(TINY, **sizes), seed=seed)
-    if sizes:
+        return generated({"train": train_size or SIZES["train"], "test": test_size or SIZES["test"]}, seed=seed)
+    if train_size or test_size:
         raise RecipeError(
-            f"{' and '.join(sizes)} with the data set itself",
+            "a size with the data set itself",
             where="--train_size, --test_size",
             fix="leave them out, or use --source generate; a recipe's data.train_max_samples takes fewer rows",
         )
-    if source == "hub":
-        return published(None, revision)
-    path = Path(source)
-    if not path.exists():
-        raise RecipeError(
-            f"no source {source!r}", where="--source", fix="hub, generate, or a folder with train.jsonl and test.jsonl"
-        )
-    return published(path if path.is_dir() else path.parent, revision)
+    return published(None if source == "hub" else Path(source), revision)
 
 
 def main(
     preset: Annotated[
-        str, typer.Option(help="paper (GSM8K) or tiny (generated one- and two-step problems).")
+        Literal["paper", "tiny"], typer.Option(help="paper (GSM8K) or tiny (generated one- and two-step problems).")
     ] = "paper",
     source: Annotated[
         str | None, typer.Option(help="hub (openai/gsm8k), generate, or a folder with train.jsonl and test.jsonl.")
     ] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of the hub's data set.")] = "main",
-    train_size: Annotated[int | None, typer.Option("--train_size", help="Generated problems only.")] = None,
-    test_size: Annotated[int | None, typer.Option("--test_size", help="Generated problems only.")] = None,
+    train_size: Annotated[int | None, typer.Option("--train_size", min=1, help="Generated problems only.")] = None,
+    test_size: Annotated[int | None, typer.Option("--test_size", min=1, help="Generated problems only.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Generated problems: same seed, same files, byte for byte.")] = 0,
     output_dir: Annotated[
         Path | None, typer.Option("--output_dir", help="Default: artifacts/data/gsm8k or gsm8k_tiny.")
@@ -71,8 +61,6 @@ def main(
 ) -> None:
     """Write train.parquet and test.parquet with their manifests; no question is there twice."""
     with reported_errors():
-        if preset not in PRESETS:
-            raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
         name, usual_source = PRESETS[preset]
         folder = output_dir or data_dir(name)
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)

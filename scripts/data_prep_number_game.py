@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -20,27 +20,17 @@ import typer
 
 from recipes.data.prepare import prepare
 from recipes.data.rows import Split
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
 from recipes.tasks.number_game.chromium import Opener, windows
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import SPLITS, HubScreens, counted_by, problem, rows
+from recipes.tasks.number_game.rows import SPLITS, counted_by, from_hub, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
-SOURCES = ("browser", "hub")
 REWARD = "reward_functions/number_game.py"
 """Under which every answer must score 1.0."""
-
-
-def chosen_settings(preset: str, source: str, given: Mapping[str, Any]) -> Settings:
-    """A preset with the options that were given."""
-    if preset not in PRESETS:
-        raise RecipeError(f"no preset {preset!r}", where="--preset", fix=f"choose from {', '.join(PRESETS)}")
-    if source not in SOURCES:
-        raise RecipeError(f"no source {source!r}", where="--source", fix=f"choose from {', '.join(SOURCES)}")
-    return replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
 
 
 def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Opener]]) -> Iterator[Split]:
@@ -61,8 +51,6 @@ def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
-    for damaged in journal.broken:
-        print(f"damaged, and played again: {damaged}")
     seconds = time.perf_counter() - begin
     speed = f" in {seconds:.1f} s, {done.rounds / seconds:.1f} screenshots a second" if done.rounds else ""
     print(f"{done.resumed} episodes were there, {done.played} played now: {done.rounds} screenshots{speed}")
@@ -71,19 +59,22 @@ def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[
         yield Split(split, rows(journal.rounds(episodes[split]), split), facts, sizes[split])
 
 
-def split_list(text: str | None) -> tuple[str, ...] | None:
-    """`en,zh` as ("en", "zh")."""
-    return tuple(part.strip() for part in text.split(",")) if text is not None else None
-
-
 def main(
-    preset: Annotated[str, typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the embedded tiny model).")] = "full",
-    source: Annotated[str, typer.Option(help="browser or hub (yuehua-s/numbergame).")] = "browser",
-    train_size: Annotated[int | None, typer.Option("--train_size", help="Default: the preset's.")] = None,
-    test_size: Annotated[int | None, typer.Option("--test_size", help="Default: the preset's.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of an episode; default 10.")] = None,
-    languages: Annotated[str | None, typer.Option(help="en, zh, or en,zh; default en.")] = None,
-    looks: Annotated[str | None, typer.Option(help="various, held-out or plain; default: the preset's.")] = None,
+    preset: Annotated[
+        Literal["full", "tiny"], typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the embedded tiny model).")
+    ] = "full",
+    source: Annotated[
+        Literal["browser", "hub"], typer.Option(help="browser or hub (yuehua-s/numbergame).")
+    ] = "browser",
+    train_size: Annotated[int | None, typer.Option("--train_size", min=1, help="Default: the preset's.")] = None,
+    test_size: Annotated[int | None, typer.Option("--test_size", min=1, help="Default: the preset's.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=100, help="Rounds of an episode; default 10.")] = None,
+    languages: Annotated[
+        Literal["en", "zh", "en,zh"], typer.Option(help="Of the page, drawn for each episode.")
+    ] = "en",
+    looks: Annotated[
+        Literal["various", "held-out", "plain"] | None, typer.Option(help="Default: the preset's.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same rounds and looks.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Chromium windows at once.")] = 2,
     hub_path: Annotated[Path | None, typer.Option("--hub_path", help="hub: a local folder with its files.")] = None,
@@ -95,11 +86,12 @@ def main(
 ) -> None:
     """Write train.parquet and test.parquet; finished episodes stay in <output_dir>_episodes and are kept."""
     with reported_errors():
-        given = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
-        settings = chosen_settings(preset, source, given | {"languages": split_list(languages), "looks": looks})
+        given: dict[str, Any] = {"train_size": train_size, "test_size": test_size, "rounds": rounds}
+        given |= {"languages": tuple(languages.split(",")), "looks": looks}
+        settings = replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
         folder = output_dir or data_dir(FOLDERS[preset])
         if source == "hub":
-            parts = HubScreens(hub_path, revision).splits()
+            parts = from_hub(hub_path, revision)
         else:
             parts = from_screens(settings, seed, folder, lambda: windows(workers))
         prepare("number_game", parts, folder, reward=REWARD, problem=problem, counted_by=counted_by, force=force)

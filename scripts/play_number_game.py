@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -86,8 +86,10 @@ def main(
     episodes: Annotated[int, typer.Option(min=1, help="Whole episodes, over all screens together.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of an episode.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same episodes.")] = 0,
-    looks: Annotated[str, typer.Option(help="plain, various, or tiny: small, as the tiny model was tested.")] = "plain",
-    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    looks: Annotated[
+        Literal["plain", "various", "tiny"], typer.Option(help="tiny: small, as the tiny model was tested.")
+    ] = "plain",
+    lang: Annotated[Literal["en", "zh"], typer.Option(help="Language of the page.")] = "en",
     temperature: Annotated[float, typer.Option(min=0.0, help="As in the recipe's validation.")] = 0.6,
     top_p: Annotated[float, typer.Option("--top_p", help="As in the recipe's validation.")] = 0.95,
     max_tokens: Annotated[int, typer.Option("--max_tokens", min=1, help="As in training.")] = 128,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import answers, labels, latex, programs, qa, sandbox
@@ -76,14 +77,17 @@ def _json_text(truth: Any) -> str:
     return truth if isinstance(truth, str) else json.dumps(truth)
 
 
-def _parsed(truth: Any) -> Any:
+def parsed(truth: Any) -> Any:
     """A truth that is a list or an object, also where it comes as JSON; every other text stays a text."""
-    if not isinstance(truth, str) or truth[:1] not in ("{", "["):
-        return truth
+    return _from_json(truth) if isinstance(truth, str) and truth[:1] in ("{", "[") else truth
+
+
+@lru_cache(maxsize=4096)  # the responses of one group share one truth
+def _from_json(text: str) -> Any:
     try:
-        return json.loads(truth)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return truth
+        return text
 
 
 def _read_number(truth: Any) -> str | None:
@@ -112,52 +116,51 @@ def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settin
     if number and (ours is None or "/" not in answers.bare(stated)):
         return _score_number(response, number, settings)
 
-    def reason(statement: str) -> tuple[str, str]:
+    def read(statement: str) -> tuple[str, str, float]:
         if letter := labels.gold_option(text):
             option = labels.read_option(statement)
-            return ("correct" if option == letter else "wrong") if option else "unparsable", option
+            return ("correct" if option == letter else "wrong") if option else "unparsable", option, 0.0
         same = ours == value if ours is not None else answers.bare(statement) == answers.bare(text)
-        return "correct" if same else "wrong", answers.bare(statement)
+        return "correct" if same else "wrong", answers.bare(statement), 0.0
 
-    return _score_text(response, settings, reason)
+    return _score_text(response, settings, read)
 
 
-def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str]]) -> Result:
-    """A response whose whole statement `read` judges: (reason, what was read)."""
+def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str, float]]) -> Result:
+    """A response whose whole statement `read` judges: (reason, what was read, share that is right)."""
     stated = answers.find(response)
     if not 0 < len(stated.text) <= answers.LONGEST:
         return _answered(stated.unread, False, settings)
-    reason, pred = read(stated.text)
-    return _answered(reason, stated.asked_for and reason in ("correct", "wrong"), settings, pred=pred)
+    reason, pred, partial = read(stated.text)
+    return _answered(reason, stated.asked_for and reason in ("correct", "partial", "wrong"), settings, partial, pred)
 
 
 def _score_formula(response: str, gold: str, settings: Settings) -> Result:
-    return _score_text(response, settings, lambda text: (latex.judge(text, gold), answers.bare(text)))
+    return _score_text(response, settings, lambda text: (latex.judge(text, gold), answers.bare(text), 0.0))
 
 
 def _score_words(response: str, golds: tuple[str, ...], settings: Settings) -> Result:
-    stated = answers.find(response)
-    if not 0 < len(stated.text) <= answers.LONGEST:
-        return _answered(stated.unread, False, settings)
-    text = answers.plain(stated.text) or stated.text
-    exact, f1 = qa.judge(text, golds)
-    reason = "correct" if exact else "partial" if f1 else "wrong"
-    return _answered(reason, stated.asked_for, settings, partial=0.0 if exact else f1, pred=qa.normalised(text))
+    def read(statement: str) -> tuple[str, str, float]:
+        text = answers.plain(statement) or statement
+        exact, f1 = qa.judge(text, golds)
+        return "correct" if exact else "partial" if f1 else "wrong", qa.normalised(text), 0.0 if exact else f1
+
+    return _score_text(response, settings, read)
 
 
 def _read_labels(truth: Any) -> labels.Labels | None:
     try:
-        return labels.Labels(_parsed(truth))
-    except (ValueError, TypeError):
+        return labels.Labels(parsed(truth))
+    except (ValueError, TypeError, AttributeError):
         return None
 
 
 def _score_label(response: str, gold: labels.Labels, settings: Settings) -> Result:
-    def reason(statement: str) -> tuple[str, str]:
+    def read(statement: str) -> tuple[str, str, float]:
         stated = gold.read(statement)
-        return ("correct" if stated == gold.label else "wrong") if stated else "unparsable", stated
+        return ("correct" if stated == gold.label else "wrong") if stated else "unparsable", stated, 0.0
 
-    return _score_text(response, settings, reason)
+    return _score_text(response, settings, read)
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:
@@ -167,7 +170,7 @@ def _score_program(response: str, tests: programs.Tests, settings: Settings) -> 
 
 _NUMBER = Source(_read_number, _score_number)
 _PROGRAM = Source(lambda truth: programs.read_text(_json_text(truth)), _score_program)
-_WORDS = Source(lambda truth: qa.read_golds(_parsed(truth)), _score_words)
+_WORDS = Source(lambda truth: qa.read_golds(parsed(truth)), _score_words)
 SOURCES: dict[str, Source] = {
     "math_reasoning": Source(_read_number_or_text, _score_number_or_text),
     "gsm8k": _NUMBER,

@@ -287,10 +287,9 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 
 # --- What passed ---
 
-EXACT = 2.0**52  # floats above have no fractions, and may stand for several integers
-TOLERANCE = 1e-6  # of floats, absolute and relative to the expected one
+TOLERANCE = Fraction(1, 10**6)  # of floats, absolute and relative to the expected one
 MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
-LESS_THAN_A_WHOLE = 0.5  # upper bound of the tolerance, so that different integers stay different
+LESS_THAN_A_WHOLE = Fraction(1, 2)  # upper bound of the tolerance, so that different integers stay different
 
 
 def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
@@ -354,14 +353,13 @@ def _same_line(ours: str, theirs: str) -> bool:
 def _close_texts(ours: str, theirs: str) -> bool:
     if max(len(ours), len(theirs)) > MAX_DIGITS or not _float.fullmatch(theirs) or not _number.fullmatch(ours):
         return False
-    a, b = float(ours), float(theirs)
-    return close(a, b) if max(abs(a), abs(b)) < EXACT else close(Fraction(Decimal(ours)), Fraction(Decimal(theirs)))
+    return close(Fraction(ours), Fraction(theirs))
 
 
-def close(ours: Any, theirs: Any) -> bool:
-    """Return whether two finite numbers are equal within the tolerance."""
-    size = min(max(1.0, abs(theirs)), 1 / TOLERANCE)  # beyond this LESS_THAN_A_WHOLE is the smaller bound
-    return abs(ours - theirs) <= TOLERANCE * size and abs(ours - theirs) < LESS_THAN_A_WHOLE
+def close(ours: Fraction, theirs: Fraction) -> bool:
+    """Return whether two numbers are equal within the tolerance."""
+    difference = abs(ours - theirs)
+    return difference <= TOLERANCE * max(Fraction(1), abs(theirs)) and difference < LESS_THAN_A_WHOLE
 
 
 def same_value(value: Any, expected: Any) -> bool:
@@ -383,8 +381,6 @@ def same_value(value: Any, expected: Any) -> bool:
         return False
     if not isinstance(expected, float) or not (math.isfinite(expected) and abs(value) < math.inf):
         return bool(value == expected)
-    if isinstance(value, float) and max(abs(value), abs(expected)) < EXACT:
-        return close(value, expected)
     return close(Fraction(value), Fraction(expected))
 
 

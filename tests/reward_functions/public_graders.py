@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import string
-from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -52,19 +50,3 @@ def verl_grader(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def squad_normalised(text: str) -> str:
-    """SQuAD v1.1's normalisation: lower case, ASCII punctuation out, articles out, single blanks, in this order."""
-    kept = "".join(character for character in text.lower() if character not in set(string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
-
-
-def squad_f1(prediction: str, gold: str) -> float:
-    """SQuAD v1.1's F1: over the words of both normalised texts, as multisets."""
-    predicted, right = squad_normalised(prediction).split(), squad_normalised(gold).split()
-    shared = sum((Counter(predicted) & Counter(right)).values())
-    if shared == 0:
-        return 0.0
-    precision, recall = shared / len(predicted), shared / len(right)
-    return (2 * precision * recall) / (precision + recall)

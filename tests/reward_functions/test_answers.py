@@ -1,17 +1,13 @@
-"""The one rule for stated answers: every task reads by it, and what a policy may try earns nothing more."""
+"""The one rule for stated answers: every task reads by it; verdicts.txt has more."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
-gsm8k = load_reward("reward_functions/gsm8k.py")
-number_game = load_reward("reward_functions/number_game.py")
-
 
 # source -> (truth, its right statement, another)
 STATED = {
@@ -34,21 +30,3 @@ def test_the_last_marker_decides_whatever_stands_around(source, first, last, dat
         before, between, behind = (data.draw(AROUND) for _ in range(3))
         response = f"{before}{first.format(other)}{between}{last.format(stated)}{behind}"
         assert dispatch.compute_score(source, response, truth)["accuracy"] == accuracy, response
-
-
-@pytest.mark.parametrize("marker", MARKERS)
-@pytest.mark.parametrize("source", list(STATED))
-def test_several_answers_in_one_marker_are_none(source, marker):
-    truth, right, wrong = STATED[source]
-    for text in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}, {wrong}", f"{right} {wrong}"):
-        first_of_a_line = source == "gsm8k" and marker.endswith("\n") and text.startswith(right)
-        result = dispatch.compute_score(source, marker.format(text), truth)
-        assert result["accuracy"] == float(first_of_a_line), text
-        assert first_of_a_line or result["score"] <= 0.34
-
-
-@pytest.mark.parametrize("response", [None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"}])
-def test_responses_that_are_no_text(response):
-    assert gsm8k.compute_score("", response, "72")["reason"] == "no_answer"
-    assert number_game.compute_score("", response, "2")["reason"] == "no_answer"
-    assert dispatch.compute_score("qa", response, "Paris")["reason"] == "no_answer"

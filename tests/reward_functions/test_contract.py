@@ -28,6 +28,7 @@ NOT_72 = [
     "no number",
     "it may be 71",
 ]
+NO_TEXT = (None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"})
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.
 SAMPLES = {
@@ -120,7 +121,7 @@ def test_full_marks_and_one_key_set(reward, sample):
     assert_result(reward, full)
     assert (full["score"], full["reason"]) == (1.0, "correct")
     keys = set(full)
-    for response in wrongs:
+    for response in (*wrongs, *NO_TEXT):
         if sample in SAMPLES.values():  # a task of one's own may give other credits
             assert reward.compute_score("any", response, gold, format_credit=0.0, numbers_credit=0.0)["score"] == 0.0
         result = reward.compute_score("other source", response, gold, {"index": 3}, reward_router_address="unused")
@@ -157,12 +158,20 @@ PIECES = (
 SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 
+TRUTHS = {"qa": ["a b", "中国"], "classification": {"label": "yes", "labels": ["no"]}, "math_reasoning": "x + 1"}
+
+
 @pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}"])
 def test_linear_time_on_adversarial_input(reward, sample, wrap, cpu_seconds):
+    """Of `dispatch` the sources that read text, each of them."""
+    truths = [sample[0]]
+    if hasattr(reward, "envelope"):
+        truths += [reward.envelope(*each) for each in TRUTHS.items()]
     for piece in PIECES:
         text = wrap.format(piece * (SIZE // len(piece)))
-        assert_result(reward, reward.compute_score("any", text, sample[0]))
-        assert cpu_seconds(partial(reward.compute_score, "any", text, sample[0]), enough=0.2) < 0.2, piece
+        for truth in truths:
+            assert_result(reward, reward.compute_score("any", text, truth))
+            assert cpu_seconds(partial(reward.compute_score, "any", text, truth), enough=0.2) < 0.2, (piece, truth)
 
 
 MARKUP = st.sampled_from([*PIECES, "3", "8", "24", "72", "3*8", "0", "2", "and", "Answer: ", "<|im_end|>"])

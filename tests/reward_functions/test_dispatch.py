@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
+from recipes.python_files import own_files
 
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
@@ -58,22 +58,6 @@ def test_an_unknown_source_lists_the_known_ones(source):
         assert repr(source) in str(caught.value)
 
 
-def test_a_batch_of_all_sources_has_the_same_keys():
-    """EasyR1 averages each key over the results that have it."""
-    assert set(dispatch.judges.SOURCES) == set(ROWS)
-    inputs = [
-        {"response": text, "response_length": 9, "ground_truth": dispatch.envelope(source, truth)}
-        for source, (truth, right, wrong) in LIGHT.items()
-        for text in (right, wrong, wrong)
-    ]
-    columns = defaultdict(list)
-    for result in dispatch.compute_score_batch(inputs):
-        for key, value in result.items():
-            columns[key].append(value)
-    assert columns["accuracy"] == [1.0, 0.0, 0.0] * len(LIGHT)
-    assert {len(values) for values in columns.values()} == {len(inputs)}
-
-
 def test_its_parts_have_the_same_name_in_every_process():
     code = "import runpy; print(runpy.run_path('reward_functions/dispatch.py')['PACKAGE'])"
     commands = [{"PYTHONHASHSEED": seed, "PATH": os.environ["PATH"]} for seed in ("1", "2")]
@@ -81,9 +65,14 @@ def test_its_parts_have_the_same_name_in_every_process():
     assert len(names) == 1
 
 
+def test_a_resume_compares_all_of_its_parts():
+    parts = {path.name for path in (ROOT / "reward_functions/sources").rglob("*.py")}
+    assert {path.name for path in own_files(ROOT / "reward_functions/dispatch.py")} == {"dispatch.py", *parts}
+
+
 @needs_sandbox
 def test_as_verls_reward_loop_calls_it():
     rows = [(source, right, truth, {}) for source, (truth, right, _) in ROWS.items()]
     with ThreadPoolExecutor(8) as pool:
         assert {pool.submit(dispatch.compute_score, *row).result()["score"] for row in rows * 2} == {1.0}
-    assert dispatch.check_sources([(source, row[0]) for source, row in ROWS.items()]) == []
+    assert dispatch.check_sources([(source, ROWS[source][0]) for source in dispatch.judges.SOURCES]) == []

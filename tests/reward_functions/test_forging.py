@@ -124,6 +124,7 @@ def test_hostile_values_are_wrong_and_nothing_more(body):
     program = f"```\ndef f(x):\n    {body}\n```"
     calls = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1.5, [True]]}
     for truth in (calls, {"asserts": ["assert f(1) == 1.5", "assert 3 < f(2) < 4 or f(2) == [True]"]}):
-        result = dispatch.compute_score("code", program, truth)
+        patient = {"wall_s": 20.0, "total_wall_s": 40.0}  # on a busy machine 100 MB take seconds
+        result = dispatch.compute_score("code", program, truth, limits=patient)
         assert result["score"] == 0.0
         assert result["reason"] in ("wrong", "runtime_error", "memory_limit", "output_limit")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
 
@@ -32,11 +30,3 @@ AGAINST_EASYR1 = [
 @pytest.mark.parametrize(("response", "gold", "ours", "theirs"), AGAINST_EASYR1)
 def test_against_easyr1(response, gold, ours, theirs):
     assert (score(response, gold)["accuracy"], easyr1(response) == gold) == (ours, theirs)
-
-
-@settings(max_examples=100, deadline=None)
-@given(digits=st.permutations(range(1, 10)), position=st.sampled_from("012"), gold=st.sampled_from("012"))
-def test_cards_in_the_reasoning_do_not_matter(digits, position, gold):
-    cards = ", ".join(map(str, digits[:3]))
-    for end in (f"Answer: {position}", f"<answer>{position}</answer>", f"\\boxed{{{position}}}", f"#### {position}"):
-        assert score(f"The cards are {cards}. {end}", gold)["score"] == (1.0 if position == gold else 0.1)

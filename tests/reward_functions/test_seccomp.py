@@ -1,4 +1,4 @@
-"""The filter for system calls on both architectures: the kernel's numbers, interpreted instruction by instruction."""
+"""The filter for system calls: the kernel's numbers, interpreted instruction by instruction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from recipes.paths import ROOT
 
 seccomp = load_reward(ROOT / "reward_functions" / "sources" / "sandboxed" / "seccomp.py")
 
-HEADERS = {
-    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
-    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
-}
+HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 DENIED = """
 execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv process_vm_writev
 kcmp personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module delete_module
@@ -32,12 +29,10 @@ THREAD, FORK = 0x3D0F00, 0x1200011  # the flags of glibc's pthread_create and fo
 PID = 77
 
 
-def decide(machine: str, number: int, first: int = 0, second: int = 0, audit: int | None = None) -> str:
+def decide(number: int, first: int = 0, second: int = 0, audit: int = seccomp.AUDIT) -> str:
     """What the filter does with a system call."""
-    data = struct.pack(
-        "<IIQ6Q", number, seccomp.TABLES[machine][0] if audit is None else audit, 0, first, second, 0, 0, 0, 0
-    )
-    lines, at, loaded = seccomp.program(machine, PID), 0, 0
+    data = struct.pack("<IIQ6Q", number, audit, 0, first, second, 0, 0, 0, 0)
+    lines, at, loaded = seccomp.program(PID), 0, 0
     assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"
     while True:
         code, yes, no, constant = lines[at]
@@ -51,27 +46,26 @@ def decide(machine: str, number: int, first: int = 0, second: int = 0, audit: in
             at += 1 + (yes if tests.get(code, bool(loaded & constant)) else no)
 
 
-@pytest.mark.parametrize("machine", HEADERS)
-def test_the_filter(machine):
-    if not HEADERS[machine].is_file():
+def test_the_filter():
+    if not HEADER.is_file():
         pytest.skip("the sandbox's filter on this kernel: apt-get install linux-libc-dev")
-    text = HEADERS[machine].read_text(encoding="utf-8")
-    numbers = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    text = HEADER.read_text(encoding="utf-8")
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+)\s+(\d+)", text)}
     denied = [name for name in DENIED.split() if name in numbers]
-    assert {name: decide(machine, numbers[name]) for name in denied} == dict.fromkeys(denied, "errno 1")
-    assert {decide(machine, numbers[name]) for name in ALLOWED.split()} == {"allow"}
-    assert {decide(machine, number) for number in (numbers["clone3"], 450, 470, 5000)} == {"errno 38"}
-    assert [decide(machine, numbers["clone"], flags) for flags in (THREAD, FORK)] == ["allow", "errno 1"]
+    assert {name: decide(numbers[name]) for name in denied} == dict.fromkeys(denied, "errno 1")
+    assert {decide(numbers[name]) for name in ALLOWED.split()} == {"allow"}
+    assert {decide(number) for number in (numbers["clone3"], 450, 470, 5000)} == {"errno 38"}
+    assert [decide(numbers["clone"], flags) for flags in (THREAD, FORK)] == ["allow", "errno 1"]
     for name in OWN.split():
         itself = "errno 1" if "kill" in name else "allow"  # 0 is the process group there
-        results = [decide(machine, numbers[name], pid) for pid in (PID, 0, 1, 2, 2**32 - 1)]
+        results = [decide(numbers[name], pid) for pid in (PID, 0, 1, 2, 2**32 - 1)]
         assert results == ["allow", itself, *["errno 1"] * 3], name
     for name, signalling, others in (
         ("fcntl", (8, 10, 15, 1024, 1026, 8 + 2**32), (1, 2, 3, 4, 1030)),
         ("ioctl", (0x5452, 0x8901, 0x8902), (0x5401, 0x5421)),
     ):
-        number = numbers.get(name) or numbers[f"{name}64"]
-        assert {decide(machine, number, second=each) for each in signalling} == {"errno 1"}
-        assert {decide(machine, number, second=each) for each in others} == {"allow"}
-    assert decide(machine, numbers["read"], audit=0x40000003) == "kill"
-    assert decide(machine, 0x40000000 + numbers["read"]) == "kill"
+        number = numbers[name]
+        assert {decide(number, second=each) for each in signalling} == {"errno 1"}
+        assert {decide(number, second=each) for each in others} == {"allow"}
+    assert decide(numbers["read"], audit=0x40000003) == "kill"
+    assert decide(0x40000000 + numbers["read"]) == "kill"

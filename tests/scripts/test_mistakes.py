@@ -8,7 +8,6 @@ import pytest
 @pytest.mark.parametrize(
     ("name", "arguments", "named"),
     [
-        ("data_prep_countdown", ["--preset", "large"], "large"),
         ("data_prep_countdown", ["--source", "hub", "--hub_path", "nowhere.parquet"], "nowhere.parquet"),
         ("data_prep_gsm8k", ["--train_size", "5"], "train_size"),
         ("data_prep_number_game", [], "apt-get install chromium"),

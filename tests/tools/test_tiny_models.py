@@ -20,7 +20,7 @@ from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
 from recipes.tasks.countdown.problems import bucket
 from recipes.tasks.countdown.rows import ground_truth
-from recipes.tasks.gsm8k.problems import TINY, word_problems
+from recipes.tasks.gsm8k.problems import word_problems
 from tools.tiny_models import pretrain
 from tools.tiny_models.__main__ import main
 from tools.tiny_models.countdown import Countdown
@@ -51,7 +51,7 @@ def test_demonstrations_have_the_form_and_are_right_in_two_of_five(task):
         problems = [(numbers, ground_truth(numbers, target)) for target, *numbers in found]
         assert {bucket(numbers) for numbers, _ in problems} == {"pretrain"}
     else:
-        words = islice(word_problems(TINY, ("pretrain",), seed=3), 1000)
+        words = islice(word_problems(("pretrain",), seed=3), 1000)
         problems = [(problem.question, str(problem.gold)) for problem in words]
     score, right = load_reward(f"reward_functions/{task.reward}.py").compute_score, 0.0
     for example, (_, truth) in zip(drawn, problems, strict=True):

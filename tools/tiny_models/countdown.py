@@ -73,9 +73,9 @@ class Countdown(TextTask):
         """See `TextTask.examples`."""
         rng = random.Random(seed)
         while True:
-            numbers = tuple(rng.randint(SETTINGS.min_number, SETTINGS.max_number) for _ in range(3))
+            numbers = tuple(rng.randint(1, SETTINGS.max_number) for _ in range(3))
             values = expressions(numbers)
-            targets = [value for value in values.values() if SETTINGS.min_target <= value <= SETTINGS.max_target]
+            targets = [value for value in values.values() if 1 <= value <= SETTINGS.max_target]
             if targets and bucket(numbers) == "pretrain":
                 target = rng.choice(targets)
                 written = trials(values, target, rng)

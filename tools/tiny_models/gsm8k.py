@@ -17,7 +17,6 @@ from recipes.tasks.gsm8k.problems import (
     NAMES,
     RESULTS,
     TEMPLATES,
-    TINY,
     WordProblem,
     calculated,
     word_problems,
@@ -96,7 +95,7 @@ class GSM8K(TextTask):
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`; all questions are different."""
         rng = random.Random(seed)
-        for problem in word_problems(TINY, ("pretrain",), seed=seed):
+        for problem in word_problems(("pretrain",), seed=seed):
             if rng.random() < CARELESS:
                 p, q = problem.values["a"], problem.values["b"]
                 operator, value = rng.choice(list(possible(p, q).items()))
@@ -107,5 +106,5 @@ class GSM8K(TextTask):
 
     def held_out(self, count: int) -> list[Problem]:
         """See `Task.held_out`: calculations of the test bucket."""
-        drawn = islice(word_problems(TINY, ("test",), seed=self.seed + 1), count)
+        drawn = islice(word_problems(("test",), seed=self.seed + 1), count)
         return [Problem(prompt(problem.question), str(problem.gold), self.name) for problem in drawn]

@@ -1,27 +1,20 @@
-"""Countdown's problems: presets, expressions by recursion, the generator, and those of the hub's data set."""
+"""Countdown's problems: a solver by recursion, the generator, and the problems of the hub's data set."""
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recipes.data.hub import load_hub_table
 from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
-from recipes.files import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def bucket(numbers: Sequence[int]) -> str:
-    """The bucket of a multiset of numbers: `pretrain`, `train` or `test`. Neither order nor target plays a part."""
-    return bucket_of(",".join(map(str, sorted(numbers))))
 
 
 @dataclass(frozen=True)
@@ -29,37 +22,19 @@ class Settings:
     """Problems of a data set; the defaults are those of the hub's `Jiayi-Pan/Countdown-Tasks-3to4`.
 
     Args:
-        sizes: how many numbers a problem has; each size is equally likely. (The hub's set has 490,364 rows of 40.07
-            bytes on average, 12 and 8 for each number: 49% of its problems have three numbers, 51% have four.)
-        min_number, max_number: range of the numbers, both ends included.
-        min_target, max_target: range of the target, both ends included.
+        sizes: how many numbers a problem has, at most four; each size is equally likely. (The hub's set has 490,364
+            rows of 40.07 bytes on average, 12 and 8 for each number: 49% of its problems have three numbers.)
+        max_number, max_target: largest number and largest target; the smallest is 1.
         train_size, test_size: problems in each split.
-        train_buckets, test_buckets: where the multisets of numbers of each split come from (see `bucket`).
+        train_buckets: buckets of the training split's multisets of numbers (see `bucket`); testing has `test`.
     """
 
     sizes: tuple[int, ...] = (3, 4)
-    min_number: int = 1
     max_number: int = 99
-    min_target: int = 1
     max_target: int = 99
     train_size: int = 4096
     test_size: int = 512
     train_buckets: tuple[str, ...] = ("pretrain", "train")
-    test_buckets: tuple[str, ...] = ("test",)
-
-    def __post_init__(self) -> None:
-        for low, high in (("min_number", "max_number"), ("min_target", "max_target")):
-            if not 1 <= getattr(self, low) <= getattr(self, high):
-                raise RecipeError(
-                    f"{low}={getattr(self, low)} and {high}={getattr(self, high)} are not a range of numbers from 1 up",
-                    where=f"{low}, {high}",
-                    fix=f"1 <= {low} <= {high}",
-                )
-        for name in ("train_size", "test_size"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"{name}={getattr(self, name)} is not positive", where=name, fix="ask for 1 or more")
-        if not self.sizes or len(set(self.sizes)) != len(self.sizes) or not set(self.sizes) <= {2, 3, 4, 5}:
-            raise RecipeError(f"sizes={self.sizes}", where="sizes", fix="some of 2, 3, 4, 5, such as 3,4")
 
 
 PRESETS = {
@@ -79,9 +54,16 @@ class Problem(NamedTuple):
     solution: str
 
 
+def bucket(numbers: Sequence[int]) -> str:
+    """The bucket of a multiset of numbers: `pretrain`, `train` or `test`. Neither order nor target plays a part."""
+    return bucket_of(",".join(map(str, sorted(numbers))))
+
+
 # A number, or (operator, left, right).
 Expression = int | tuple[str, "Expression", "Expression"]
-OPERATORS = "+-*/"
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+# Operators for whose sake a left and a right operand need parentheses.
+LOOSER = {"+": ("", ""), "-": ("", "+-"), "*": ("+-", "+-"), "/": ("+-", "+-*/")}
 ROUNDING = 1e-9
 """Over up to four numbers of two digits, a value that is not a whole number is further than 1e-6 from the next one; the
 reward judges every solution exactly before it is written."""
@@ -102,21 +84,13 @@ def expressions(numbers: tuple[int, ...]) -> dict[float, Expression]:
         return {numbers[0]: numbers[0]}
     found: dict[float, Expression] = {}
     halves = [(expressions(left).items(), expressions(right).items()) for left, right in _halves(numbers)]
-    for operator in OPERATORS:
+    for sign, calculate in OPERATORS.items():
         for left, right in halves:
             for (a, x), (b, y) in product(left, right):
-                if operator == "+":
-                    found.setdefault(a + b, ("+", x, y))
-                elif operator == "*":
-                    found.setdefault(a * b, ("*", x, y))
-                elif operator == "-":
-                    found.setdefault(a - b, ("-", x, y))
-                    found.setdefault(b - a, ("-", y, x))
-                else:
-                    if b:
-                        found.setdefault(a / b, ("/", x, y))
-                    if a:
-                        found.setdefault(b / a, ("/", y, x))
+                if b or sign != "/":
+                    found.setdefault(calculate(a, b), (sign, x, y))
+                if sign == "-" or (sign == "/" and a):
+                    found.setdefault(calculate(b, a), (sign, y, x))
     return found
 
 
@@ -133,13 +107,12 @@ def text(expression: Expression) -> str:
     """An expression with the fewest parentheses: `(8 - 3 + 1) * 4`."""
     if isinstance(expression, int):
         return str(expression)
-    operator, left, right = expression
-    loose = {"+": "", "-": "+-", "*": "+-", "/": "+-*/"}[operator]
-    shown = []
-    for side, weaker in ((left, "+-" if operator in "*/" else ""), (right, loose)):
-        inner = text(side)
-        shown.append(f"({inner})" if isinstance(side, tuple) and side[0] in weaker else inner)
-    return f"{shown[0]} {operator} {shown[1]}"
+    sign, *sides = expression
+    shown = [
+        f"({text(side)})" if isinstance(side, tuple) and side[0] in looser else text(side)
+        for side, looser in zip(sides, LOOSER[sign], strict=True)
+    ]
+    return f" {sign} ".join(shown)
 
 
 PATIENCE = 100_000
@@ -164,8 +137,8 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
     while True:
         size = rng.choice(settings.sizes)
         for _ in range(PATIENCE):
-            numbers = tuple(rng.randint(settings.min_number, settings.max_number) for _ in range(size))
-            target = rng.randint(settings.min_target, settings.max_target)
+            numbers = tuple(rng.randint(1, settings.max_number) for _ in range(size))
+            target = rng.randint(1, settings.max_target)
             key = tuple(sorted(numbers)), target
             if key not in seen and bucket(numbers) in buckets and (solution := solve(numbers, target)):
                 seen.add(key)
@@ -175,45 +148,20 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
             raise RecipeError(
                 f"no further problem of {size} numbers after {len(seen)} different ones",
                 where=f"buckets {', '.join(buckets)}",
-                fix="ask for fewer problems or widen the ranges",
+                fix="ask for fewer problems",
             )
 
 
-REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
-
-
-def load_table(path: Path | None, revision: str) -> tuple[pa.Table, str]:
-    """The data set from the hub, or from a local parquet file; and its source for the manifest."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if path is None:
-        table, commit = load_hub_table(REPOSITORY, split="train", revision=revision)
-        source = f"{REPOSITORY}@{commit}"
-    else:
-        try:
-            table, source = pq.read_table(path), f"{path.name}, SHA-256 {sha256(path)}"
-        except (OSError, pa.ArrowInvalid) as error:
-            fix = "give a copy of the data set's parquet file"
-            raise RecipeError(f"{path} cannot be read: {error}", where="--hub_path", fix=fix) from error
-    if missing := {"nums", "target"} - set(table.column_names):
-        raise RecipeError(
-            f"the data set has no column {', '.join(sorted(missing))}, only {', '.join(table.column_names)}",
-            where=source,
-            fix="use a file with nums (a list of numbers) and target (a number)",
-        )
-    return table, source
-
-
 def from_table(
-    table: pa.Table, settings: Settings, buckets: Sequence[str], *, seed: int, dropped: Counter[str]
+    table: pa.Table, sizes: Sequence[int], buckets: Sequence[str], *, seed: int, dropped: Counter[str]
 ) -> Iterator[Problem]:
     """The problems of a table whose numbers are in these buckets, in a seeded random order, each once and solved.
 
     Args:
-        dropped: counts the rows that are left out: other_size, out_of_range, unsolvable, duplicate.
+        table: `nums`, lists of numbers, and `target`.
+        dropped: counts the rows that are left out: other_size, unsolvable, duplicate.
     """
-    dropped.update(other_size=0, out_of_range=0, unsolvable=0, duplicate=0)
+    dropped.update(other_size=0, unsolvable=0, duplicate=0)
     rows = list(zip(table["nums"].to_pylist(), table["target"].to_pylist(), strict=True))
     random.Random(seed).shuffle(rows)
     seen: set[tuple[tuple[int, ...], int]] = set()
@@ -221,11 +169,8 @@ def from_table(
         if bucket(numbers) not in buckets:
             continue
         key = tuple(sorted(numbers)), target
-        inside = settings.min_number <= min(numbers) and max(numbers) <= settings.max_number
-        if len(numbers) not in settings.sizes:
+        if len(numbers) not in sizes:
             dropped["other_size"] += 1
-        elif not (inside and settings.min_target <= target <= settings.max_target):
-            dropped["out_of_range"] += 1
         elif key in seen:
             dropped["duplicate"] += 1
         elif solution := solve(numbers, target):

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from recipes.data.rows import Row, Split, make_row
 from recipes.errors import RecipeError
-from recipes.tasks.countdown.problems import Problem, Settings, from_table, generate, load_table
+from recipes.tasks.countdown.problems import Problem, Settings, from_table, generate
+from recipes.tasks.tables import load_table
 
 DATA_SOURCE = "countdown"
+REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
 ABILITY = "math"
 
 # One fixed sentence: the tiny tokenizer is trained on it, so a change here asks for a new tiny model.
@@ -83,15 +85,18 @@ def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Iterator[Split]:
-    """Splits of the hub's data set, or of a local copy, for `prepare`."""
-    table, source = load_table(path, revision)
-    drawn = partial(from_table, table, settings, seed=seed)
+    """Splits of the hub's data set, or of a local parquet file, for `prepare`; only the settings' sizes count."""
+    files = None if path is None else [path]
+    table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
+    drawn = partial(from_table, table, settings.sizes, seed=seed)
     return _splits(settings, seed, source, lambda buckets, dropped: drawn(buckets, dropped=dropped))
 
 
 def _splits(settings: Settings, seed: int, source: str, draw: Drawn) -> Iterator[Split]:
-    for split in ("train", "test"):
-        size, buckets = getattr(settings, f"{split}_size"), getattr(settings, f"{split}_buckets")
+    for split, size, buckets in (
+        ("train", settings.train_size, settings.train_buckets),
+        ("test", settings.test_size, ("test",)),
+    ):
         dropped: Counter[str] = Counter()
         problems = _first(size, draw(buckets, dropped), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
         facts = {"source": source, "seed": seed, "settings": asdict(settings), "dropped": dropped}
@@ -99,14 +104,13 @@ def _splits(settings: Settings, seed: int, source: str, draw: Drawn) -> Iterator
 
 
 def _first(size: int, problems: Iterator[Problem], option: str, source: str) -> Iterator[Problem]:
-    """The first `size` problems. Raises RecipeError where the source has fewer that fit than are wanted."""
+    """The first `size` problems. Raises RecipeError where the source has fewer."""
     made = 0
-    for problem in islice(problems, size):
+    for made, problem in enumerate(islice(problems, size), start=1):  # noqa: B007
         yield problem
-        made += 1
     if made < size:
         raise RecipeError(
             f"{size:,} problems were asked for and the source has {made:,} that fit",
             where=source,
-            fix=f"give {option} {made} or less, or widen sizes and ranges",
+            fix=f"give {option} {made} or less",
         )

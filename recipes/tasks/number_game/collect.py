@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipes.errors import RecipeError
 from recipes.files import whole_folder
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
-from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
+from recipes.tasks.number_game.pixels import fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
 
 RECORD = "episode.json"
@@ -100,24 +98,18 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.broken: list[str] = []
 
     def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those that are not there, or whose files are damaged; these are deleted and noted in `broken`."""
-        return [episode for episode in episodes if not self._holds(episode)]
+        """Those that are not there."""
+        return [episode for episode in episodes if not (self.folder / episode.key).is_dir()]
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
         """Record a finished episode."""
-        try:
-            with whole_folder(self.folder / episode.key) as draft:
-                for index, image in enumerate(images):
-                    (draft / f"{index:02d}.png").write_bytes(image)
-                record = {**episode.plan(), "scores": list(scores)}
-                (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise RecipeError(
-                f"an episode cannot be written: {error}", where=str(self.folder), fix="free space; finished ones stay"
-            ) from error
+        with whole_folder(self.folder / episode.key) as draft:
+            for index, image in enumerate(images):
+                (draft / f"{index:02d}.png").write_bytes(image)
+            record = {**episode.plan(), "scores": list(scores)}
+            (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     def rounds(self, episodes: Sequence[Episode]) -> Iterator[Round]:
         """The recorded rounds of these episodes, in order."""
@@ -127,19 +119,6 @@ class Journal:
             for index in range(len(episode.deals)):
                 image = (folder / f"{index:02d}.png").read_bytes()
                 yield Round(episode, index, image, record["scores"][index])
-
-    def _holds(self, episode: Episode) -> bool:
-        folder = self.folder / episode.key
-        if not folder.is_dir():
-            return False
-        try:
-            for each in self.rounds([episode]):
-                decoded(each.image)
-        except (OSError, ValueError, LookupError, BrokenPNG) as error:
-            self.broken.append(f"{episode.key}: {error}")
-            shutil.rmtree(folder)
-            return False
-        return True
 
 
 class Collected(NamedTuple):

@@ -19,62 +19,35 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF's l
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in the kernel's struct seccomp_data
 KILL, ALLOW, ERROR = 0x80000000, 0x7FFF0000, 0x00050000
 
-# From 424 on, all architectures share their numbers: pidfd_send_signal, io_uring, the mount calls, pidfd_getfd,
-# process_madvise, quotactl_fd, memfd_secret, process_mrelease. From `NEWER` on, this list knows none of them.
-SHARED = (424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 443, 447, 448)
-CLONE3, NEWER = 435, 450
-# fcntl: F_SETOWN F_SETSIG F_SETOWN_EX F_SETLEASE F_NOTIFY; ioctl: FIOASYNC FIOSETOWN SIOCSPGRP. They make the kernel
+# All numbers are those of x86-64, 0xC000003E for the kernel's audit.
+AUDIT, CLONE, CLONE3 = 0xC000003E, 56, 435
+NEWER = 450  # from here on, `DENIED` knows no system call
+# fcntl's F_SETOWN F_SETSIG F_SETOWN_EX F_SETLEASE F_NOTIFY and ioctl's FIOASYNC FIOSETOWN SIOCSPGRP make the kernel
 # send a signal of the program's choice, SIGSTOP and SIGKILL included, to a process of its choice.
-SIGNALLING = ((8, 10, 15, 1024, 1026), (0x5452, 0x8901, 0x8902))
-# Architecture -> (audit number, clone, fcntl and ioctl, own, denied). `own`, which a program may do to itself alone, so
-# that it cannot end, limit or slow the runner: kill tgkill, prlimit64 sched_setparam sched_setscheduler
-# sched_setaffinity sched_setattr. `denied`, a line each below: execve execveat ptrace socket shmget shmat shmctl semget
-# msgget mq_open memfd_create process_vm_readv process_vm_writev kcmp, personality pivot_root chroot acct mount umount2
-# swapon reboot init_module finit_module delete_module kexec_file_load add_key request_key keyctl, unshare setns
-# vmsplice perf_event_open fanotify_init name_to_handle_at open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo
-# rt_tgsigqueueinfo, setpriority ioprio_set migrate_pages move_pages syslog, and fork vfork, which arm has not.
-TABLES = {
-    "x86_64": (
-        0xC000003E,
-        56,
-        (72, 16),
-        "62 234 302 142 144 203 314",
-        "59 322 101 41 29 30 31 64 68 240 319 310 311 312 "
-        "135 155 161 163 165 166 167 169 175 313 176 320 248 249 250 "
-        "272 308 278 298 300 303 304 321 323 200 129 297 "
-        "141 251 256 279 103 "
-        "57 58",
-    ),
-    "aarch64": (
-        0xC00000B7,
-        220,
-        (25, 29),
-        "129 131 261 118 119 122 274",
-        "221 281 117 198 194 196 195 190 186 180 279 270 271 272 "
-        "92 41 51 89 40 39 224 142 105 273 106 294 217 218 219 "
-        "97 268 75 241 262 264 265 280 282 130 138 240 "
-        "140 30 238 239 116",
-    ),
-}
-KILLS = 2  # of `own`: to them 0 is not the process itself
+SIGNALLING = {72: (8, 10, 15, 1024, 1026), 16: (0x5452, 0x8901, 0x8902)}
+# What a program may do to itself alone, so that it cannot end, limit or slow the runner: kill tgkill, to which 0 is not
+# the process itself; prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr.
+KILLS, OWN = (62, 234), (302, 142, 144, 203, 314)
+# A line each: execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv
+# process_vm_writev kcmp, personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module
+# delete_module kexec_file_load add_key request_key keyctl, unshare setns vmsplice perf_event_open fanotify_init
+# name_to_handle_at open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo, setpriority ioprio_set
+# migrate_pages move_pages syslog fork vfork, pidfd_send_signal io_uring and the mount calls, pidfd_open pidfd_getfd
+# process_madvise mount_setattr quotactl_fd memfd_secret process_mrelease.
+DENIED = [
+    *(59, 322, 101, 41, 29, 30, 31, 64, 68, 240, 319, 310, 311, 312),
+    *(135, 155, 161, 163, 165, 166, 167, 169, 175, 313, 176, 320, 248, 249, 250),
+    *(272, 308, 278, 298, 300, 303, 304, 321, 323, 200, 129, 297),
+    *(141, 251, 256, 279, 103, 57, 58),
+    *(424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 443, 447, 448),
+]
 
 
-def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
-    """The filter as BPF instructions (code, jump if true, jump if false, constant).
-
-    Args:
-        machine: as `platform.machine()` has it.
-        pid: the process that it is for.
-
-    Raises:
-        KeyError: no table for this machine.
-    """
-    audit, clone, signalling, *texts = TABLES[machine]
-    own, denied = ([int(number) for number in text.split()] for text in texts)
-    denied += SHARED
+def program(pid: int) -> list[tuple[int, int, int, int]]:
+    """The filter as BPF instructions (code, jump if true, jump if false, constant) for the process `pid`."""
     lines = [
         (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, audit),
+        (EQUAL, 1, 0, AUDIT),
         (RETURN, 0, 0, KILL),  # another ABI has other numbers
         (LOAD, 0, 0, NUMBER),
         (AT_LEAST, 0, 1, X32),
@@ -82,33 +55,33 @@ def program(machine: str, pid: int) -> list[tuple[int, int, int, int]]:
         (EQUAL, 1, 0, CLONE3),  # its flags cannot be seen; the C library falls back on clone
         (AT_LEAST, 0, 1, NEWER),
         (RETURN, 0, 0, ERROR | errno.ENOSYS),
-        (EQUAL, 0, 4, clone),
+        (EQUAL, 0, 4, CLONE),
         (LOAD, 0, 0, FIRST_ARGUMENT),
         (ANY_BIT, 0, 1, CLONE_THREAD),
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, ERROR | errno.EPERM),
     ]
-    for number, commands in zip(signalling, SIGNALLING, strict=True):
+    for number, commands in SIGNALLING.items():
         lines += [(EQUAL, 0, len(commands) + 3, number), (LOAD, 0, 0, SECOND_ARGUMENT)]
         lines += [(EQUAL, len(commands) - at, 0, command) for at, command in enumerate(commands)]
         lines += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
-    for at, number in enumerate(own):
+    for number in (*KILLS, *OWN):
         lines += [
             (EQUAL, 0, 5, number),
             (LOAD, 0, 0, FIRST_ARGUMENT),
             (EQUAL, 2, 0, pid),
-            (EQUAL, 1, 0, 0 if at >= KILLS else pid),
+            (EQUAL, 1, 0, pid if number in KILLS else 0),
             (RETURN, 0, 0, ERROR | errno.EPERM),
             (RETURN, 0, 0, ALLOW),
         ]
-    for at, number in enumerate(denied):
-        lines.append((EQUAL, len(denied) - at, 0, number))  # to the last line
+    for at, number in enumerate(DENIED):
+        lines.append((EQUAL, len(DENIED) - at, 0, number))  # to the last line
     return [*lines, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
 
 
-def install(machine: str) -> None:
+def install() -> None:
     """Put the filter on this process, for good. Raises OSError: the kernel has no seccomp."""
-    instructions = program(machine, os.getpid())
+    instructions = program(os.getpid())
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in instructions))
     head = ctypes.create_string_buffer(struct.pack("@HP", len(instructions), ctypes.addressof(code)))
     prctl = ctypes.CDLL(None, use_errno=True).prctl

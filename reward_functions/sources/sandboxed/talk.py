@@ -77,11 +77,9 @@ KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "Fraction": ("fractions", lambda value: [value.numerator, value.denominator], _standard("fractions", "Fraction")),
     "Decimal": ("decimal", str, lambda text: _standard("decimal", "Decimal")([text])),
     "deque": ("collections", lambda value: [list(value), value.maxlen], _standard("collections", "deque")),
-    "array": ("array", lambda value: [value.typecode, value.tolist()], _standard("array", "array")),
     "timedelta": ("datetime", _seconds, _standard("datetime", "timedelta")),
     "datetime": ("datetime", lambda value: value.isoformat(), _from_iso("datetime")),
     "date": ("datetime", lambda value: value.isoformat(), _from_iso("date")),
-    "time": ("datetime", lambda value: value.isoformat(), _from_iso("time")),
 }
 BUILD = {kind: build for kind, (_, _, build) in KINDS.items()} | {"int": lambda digits: int(digits, 16)}
 

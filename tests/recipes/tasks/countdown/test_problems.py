@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect
 from fractions import Fraction
 from itertools import islice, permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -33,14 +32,12 @@ def reachable(numbers):
     return found
 
 
-@functools.cache
-def reward():
-    return load_reward("reward_functions/countdown.py")
+reward = load_reward("reward_functions/countdown.py")
 
 
 def score(solution, numbers, target):
     """By the reward, whose arithmetic is exact and whose parser is another one."""
-    return reward().compute_score(DATA_SOURCE, gold_response(solution), ground_truth(numbers, target))["score"]
+    return reward.compute_score(DATA_SOURCE, gold_response(solution), ground_truth(numbers, target))["score"]
 
 
 def is_near(value, ordered):
@@ -50,6 +47,7 @@ def is_near(value, ordered):
 
 
 @settings(max_examples=30, deadline=None)
+@example([3, 3, 8, 8])  # 24 needs a fraction
 @given(st.integers(1, 4).flatmap(lambda size: st.lists(st.integers(1, 99), min_size=size, max_size=size)))
 def test_expressions_reach_what_brute_force_reaches(numbers):
     every = set().union(*(reachable(order) for order in permutations(numbers)))
@@ -60,11 +58,6 @@ def test_expressions_reach_what_brute_force_reaches(numbers):
         solution = solve(numbers, target)
         assert (solution is not None) == (target in every)
         assert solution is None or len(numbers) == 1 or score(solution, numbers, target) == 1.0
-
-
-@pytest.mark.parametrize("numbers", [(3, 3, 8, 8), (1, 3, 4, 6), (1, 5, 5, 5), (2, 5, 5, 10)])
-def test_solutions_that_need_fractions_are_found(numbers):
-    assert score(solve(numbers, 24), numbers, 24) == 1.0
 
 
 def test_problems_are_in_range_different_and_the_same_for_a_seed():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.tasks.gsm8k.problems import TEMPLATES, TINY, generate
+from recipes.tasks.gsm8k.problems import LARGEST_RESULT, TEMPLATES, generate
 from recipes.tasks.gsm8k.rows import canonical, count_steps, split_answer
 
 ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
@@ -21,12 +21,9 @@ ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d
     [
         ("72", "72"),
         (" 12,345,678 ", "12345678"),
-        (" $18", "18"),
-        (" 18.", "18"),
+        (" $18.", "18"),
         (" 2.50", "2.5"),
         (" 007", "7"),
-        (" -0", "0"),
-        (" 0.05", "0.05"),
         (" 3? No.\n#### 4", None),
     ],
 )
@@ -43,8 +40,8 @@ def test_canonical_keeps_the_value_and_is_its_own_canonical(value):
     assert not ("." in once and once.endswith(("0", ".")))
 
 
-def drawn(count, buckets=("train",), seed=0, settings=TINY):
-    return list(islice(generate(settings, buckets, seed=seed), count))
+def drawn(count, buckets=("train",), seed=0):
+    return list(islice(generate(buckets, seed=seed), count))
 
 
 def test_every_step_is_right_and_the_last_one_is_the_gold():
@@ -56,7 +53,7 @@ def test_every_step_is_right_and_the_last_one_is_the_gold():
             assert (a, operator, b, result) == (a2, operator2, b2, shown)
             p, q, r = int(a), int(b), int(result)
             assert {"+": p + q == r, "-": p - q == r, "*": p * q == r, "/": p == q * r}[operator]
-            assert 2 <= r <= TINY.max_result
+            assert 2 <= r <= LARGEST_RESULT
         assert split_answer(item.answer)[1] == steps[-1][-1]
         assert "{" not in item.question + item.answer
         stated = {int(n) for n in re.findall(r"\d+", item.question)}

@@ -1,4 +1,4 @@
-"""A scripted model server, a reward and three rounds."""
+"""A scripted model server, the reward and three rounds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from recipes.data.rewards import load_reward
 from recipes.tasks.number_game.rules import parse_deal
 
 
 @pytest.fixture
 def score():
-    """A reward with the contract's keys, so that these tests do not depend on the real one's rules."""
-
-    def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-        answer = solution_str.rpartition("Answer: ")[2].strip()
-        right = float(answer == ground_truth)
-        return {"score": right, "accuracy": right, "reason": "wrong" if answer in ("0", "1", "2") else "no_answer"}
-
-    return compute_score
+    """The reward."""
+    return load_reward("reward_functions/number_game.py").compute_score
 
 
 @pytest.fixture

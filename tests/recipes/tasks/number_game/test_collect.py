@@ -13,7 +13,7 @@ from recipes.data.manifests import read_manifest
 from recipes.data.prepare import prepare
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import HubScreens, problem
+from recipes.tasks.number_game.rows import from_hub, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 
 SETTINGS = Settings(rounds=3)
@@ -65,7 +65,7 @@ def run(episodes, folder, **faults):
     rounds = []
     journal = Journal(folder)
     done = collect(episodes, journal, lambda: [lambda: ScriptedScreen(**faults)], on_episode=rounds.append)
-    return done, sum(rounds), journal.broken
+    return done, sum(rounds)
 
 
 def write(found, folder):
@@ -79,20 +79,10 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(episodes, tmp_path, stops_after=2)
     assert len(list(tmp_path.glob("train-*"))) == 2
-    assert run(episodes, tmp_path) == ((2, 3, 8), 14, [])
+    assert run(episodes, tmp_path) == ((2, 3, 8), 14)
     rounds = list(Journal(tmp_path).rounds(episodes))
     assert [each.deal for each in rounds] == [deal for episode in episodes for deal in episode.deals]
     assert run(planned("train", 14, SETTINGS, seed=2), tmp_path)[0].resumed == 0, "another plan, other episodes"
-
-
-@pytest.mark.parametrize(("file", "content"), [("01.png", png()[:-20]), ("episode.json", b"{")])
-def test_a_damaged_episode_is_played_again_and_reported(tmp_path, file, content):
-    episodes = planned("train", 6, SETTINGS, seed=1)
-    run(episodes, tmp_path)
-    path = tmp_path / episodes[1].key / file
-    path.write_bytes(content)
-    done, _, (broken,) = run(episodes, tmp_path)
-    assert (done.resumed, done.played, episodes[1].key in broken) == (1, 1, True)
 
 
 def test_a_page_that_contradicts_the_rules_stops_everything(tmp_path):
@@ -109,8 +99,7 @@ def test_the_hubs_set(tmp_path):
         images = [[{"bytes": data, "path": None}] for data, _ in found]
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
-    screens = HubScreens(tmp_path, "main")
-    rows = write(screens.splits(), tmp_path / "out")
+    rows = write(from_hub(tmp_path, "main"), tmp_path / "out")
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
     dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}

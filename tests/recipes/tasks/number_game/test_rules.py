@@ -8,12 +8,7 @@ from collections import Counter
 import pytest
 
 from recipes.errors import RecipeError
-from recipes.tasks.number_game.rules import (
-    LIGHTS,
-    balanced,
-    cells,
-    parse_deal,
-)
+from recipes.tasks.number_game.rules import LIGHTS, balanced, cells, parse_deal
 
 
 @pytest.mark.parametrize("code", ["", "g", "g12", "g1234", "b123", "g120", "g112", "gabc", "123", "G123", "g１23"])
