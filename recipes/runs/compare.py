@@ -11,7 +11,7 @@ from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
-from recipes.runs.responses import NO_IDS, Dump, Response, read_dump, validation_files
+from recipes.runs.responses import NO_IDS, Dump, Response, read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, Paired, mean_with_interval, paired_difference
 
 if TYPE_CHECKING:
@@ -22,40 +22,40 @@ TRAINING = ("training score", "entropy", "KL")
 
 
 def mean_of(dump: Dump) -> Interval:
-    """The mean of what the dump's `measure` says, with an interval over the different questions."""
-    ids = [group[0].row_id for group in dump.groups.values()] if dump.has_ids else None
-    interval = mean_with_interval(dump.means, bounds=dump.bounds, clusters=ids)
+    """The mean of what the dump's `measure` says, with an interval over the questions."""
+    interval = mean_with_interval(dump.means, bounds=dump.bounds)
     assert interval is not None  # a dump has responses
     return interval
 
 
-def pair(first: Dump, second: Dump) -> Paired | None:
-    """Compare two validations on the questions of both; None where they cannot be paired, as `why_not` tells."""
-    same, _ = common(first, second)
-    if first.measure != second.measure or not same:
-        return None
+def pair(first: Dump, second: Dump) -> Paired:
+    """Compare two validations on the questions of both: rows with one id, one prompt and one ground truth.
+
+    Raises:
+        RecipeError: they cannot be paired, for the reason that it states.
+    """
+    where = f"{first.file} and {second.file}"
+    if first.measure != second.measure:
+        what = f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
+        raise RecipeError(what, where=where)
+    same = [row for row in _shared(first, second) if _question(first.answers[row]) == _question(second.answers[row])]
+    if not same:
+        raise RecipeError(_differ(first, second) or "the validations share no question", where=where)
     before, after = ([_mean(dump.answers[row]) for row in same] for dump in (first, second))
     return paired_difference(before, after, bounds=first.bounds)
 
 
-def why_not(first: Dump, second: Dump) -> str:
-    """The reason why two validations cannot be paired, in a sentence."""
+def _shared(first: Dump, second: Dump) -> list[str]:
+    return [row for row in first.answers if row in second.answers]
+
+
+def _differ(first: Dump, second: Dump) -> str:
+    """A sentence on rows that are no pair: without ids, or with another question under the same id."""
     for dump in (first, second):
-        if not dump.has_ids:
+        if not dump.answers:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
-    if first.measure != second.measure:
-        return f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
-    _, others = common(first, second)
-    if others:
-        return f"the {counted(others, 'row')} with the same id have another prompt or ground truth: other questions"
-    return "the validations share no question"
-
-
-def common(first: Dump, second: Dump) -> tuple[list[str], int]:
-    """Ids with one prompt and one ground truth in both, and the number of ids that stand for different questions."""
-    both = [row for row in first.answers if row in second.answers]
-    same = [row for row in both if _question(first.answers[row]) == _question(second.answers[row])]
-    return same, len(both) - len(same)
+    others = sum(_question(first.answers[row]) != _question(second.answers[row]) for row in _shared(first, second))
+    return f"{counted(others, 'row')} with the same id have another prompt or ground truth" if others else ""
 
 
 def _question(answers: Sequence[Response]) -> tuple[str, str]:
@@ -75,9 +75,9 @@ class Compared:
         measure: what their validations measure: "accuracy", or "score" where a reward states no accuracy.
         curves: of each, step -> held-out mean with its interval over the questions.
         step: the last step that both validated; None where there is none.
-        paired: the second against the first there; None where they cannot be paired, for the reason `unpaired`.
+        paired: the second against the first there; None where they cannot be paired.
         settings: key -> the two values, where they differ; None where a configuration cannot be read.
-        notes: what is wrong with the validations, in sentences.
+        notes: why rows are not paired, and what cannot be read, in sentences.
     """
 
     runs: tuple[Run, Run]
@@ -85,7 +85,6 @@ class Compared:
     curves: tuple[Curve, Curve]
     step: int | None
     paired: Paired | None
-    unpaired: str
     settings: dict[str, tuple[Any, Any]] | None
     notes: tuple[str, ...] = ()
 
@@ -94,18 +93,17 @@ def compared(first: Run, second: Run) -> Compared:
     """Compare two runs. Raises RecipeError where one has no validation, or is compared with itself."""
     if first.folder == second.folder:
         raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
-    one, other = _validations(first), _validations(second)
-    step = max(one.keys() & other.keys(), default=None)
-    paired, unpaired = None, "the runs validated no step in common"
-    notes = [f"{run.name}: {note}" for run in (first, second) for note in run.notes]
-    if step is not None:
-        paired = pair(one[step], other[step])
-        unpaired = "" if paired else why_not(one[step], other[step])
-        for run, dump in ((first, one[step]), (second, other[step])):
-            notes += [f"{run.name}, validation of step {step}: {note}" for note in dump.notes if note != NO_IDS]
-        others = common(one[step], other[step])[1]
-        if paired and others:
-            notes.append(f"{counted(others, 'row')} with the same id have other questions, and are not paired")
+    notes: list[str] = []
+    one, other = _validations(first, notes), _validations(second, notes)
+    step, paired = max(one.keys() & other.keys(), default=None), None
+    if step is None:
+        notes.append("the runs validated no step in common")
+    else:
+        try:
+            paired = pair(one[step], other[step])
+            notes += filter(None, [_differ(one[step], other[step])])
+        except RecipeError as error:
+            notes.append(f"step {step} is not paired, so that only the intervals compare: {error.what}")
     curves = tuple({at: mean_of(dump) for at, dump in dumps.items()} for dumps in (one, other))
     measures = {dump.measure for dumps in (one, other) for dump in dumps.values()}
     return Compared(
@@ -114,14 +112,15 @@ def compared(first: Run, second: Run) -> Compared:
         curves=(curves[0], curves[1]),
         step=step,
         paired=paired,
-        unpaired=unpaired,
         settings=_settings(first, second),
         notes=tuple(notes),
     )
 
 
-def _validations(run: Run) -> dict[int, Dump]:
-    if dumps := {step: read_dump(file) for step, file in validation_files(run.folder).items()}:
+def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
+    dumps, wrong = read_validations(run.folder)
+    notes += [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
+    if dumps:
         return dumps
     raise RecipeError(
         f"the run {run.name} has no validation responses",
@@ -144,10 +143,8 @@ def shown(interval: Interval | None, measure: str) -> str:
     if interval is None:
         return "-"
     scale, digits = (100, 1) if measure == "accuracy" else (1, 3)
-    value, *ends = (
-        None if end is None else f"{scale * end:.{digits}f}" for end in (interval.value, interval.low, interval.high)
-    )
-    return f"{value} ({ends[0]} to {ends[1]})" if None not in ends else str(value)
+    ends = [None if end is None else f"{scale * end:.{digits}f}" for end in (interval.low, interval.high)]
+    return f"{scale * interval.value:.{digits}f}" + (f" ({ends[0]} to {ends[1]})" if None not in ends else "")
 
 
 def title(measure: str) -> str:
@@ -173,25 +170,22 @@ def table(result: Compared) -> RenderableType:
         means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
     for key, values in (result.settings or {}).items():
         settings.add_row(key, *map(str, values))
-    notes = [f"note: {note}" for note in result.notes]
+    lines = [verdict(result)] if result.paired else []
     none = "no setting differs" if result.settings is not None else "settings cannot be compared"
-    return Group(means, verdict(result), *notes, settings if result.settings else none)
+    return Group(means, *lines, *(f"note: {note}" for note in result.notes), settings if result.settings else none)
 
 
 def verdict(result: Compared) -> str:
-    """One sentence on the last step that both validated."""
-    first, second = (run.name for run in result.runs)
-    if result.step is None:
-        return result.unpaired
-    if result.paired is None:
-        return f"step {result.step} is not paired, so that only the intervals compare: {result.unpaired}"
-    change, test = result.paired.difference, result.paired
+    """One sentence on the paired difference at the last step that both validated."""
+    assert result.paired is not None
+    (first, second), test = (run.name for run in result.runs), result.paired
+    change = test.difference
     scale, unit, digits = (100, " points", 1) if result.measure == "accuracy" else (1, "", 3)
     ends = "no interval"
     if change.low is not None and change.high is not None:
         ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
     return (
-        f"step {result.step}, {counted(result.paired.questions, 'question')}: {second} - {first} = "
+        f"step {result.step}, {counted(test.questions, 'question')}: {second} - {first} = "
         f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
         f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )

@@ -91,12 +91,6 @@ _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 # Text in the error or near the end of the log -> what to do.
 HINTS: tuple[tuple[str, str], ...] = (
     (
-        r"CUDA error: (uncorrectable|unspecified launch failure|unknown error|no CUDA-capable|hardware)|"
-        r"GPU is lost|GpuIsLost|fallen off the bus",
-        "a GPU failed: `nvidia-smi` and `dmesg | grep -i xid` name it; with CUDA_VISIBLE_DEVICES and GPUS_PER_NODE "
-        "without it, the same command goes on from the last checkpoint",
-    ),
-    (
         r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
         "a GPU's memory ran out: in vLLM lower GPU_MEMORY_UTILIZATION; in log-probabilities or the update lower "
         "worker.actor.max_token_len_per_device; in the optimiser's step set worker.actor.strategy=fsdp2 "
@@ -104,11 +98,7 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
-        "raise GPU_MEMORY_UTIL or lower MAX_RESPONSE_LENGTH",
-    ),
-    (
-        r"ray\.exceptions\.OutOfMemoryError|running low on memory|Killed$|SIGKILL|oom-kill",
-        "a process ran out of main memory: free some (`free -h`), or lower GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
+        "raise GPU_MEMORY_UTILIZATION or lower MAX_RESPONSE_LENGTH",
     ),
     (
         r"/dev/shm|insufficient shared memory|Bus error",
@@ -121,29 +111,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         "the disk is full: make room (SAVE_LIMIT keeps fewer checkpoints), or set ARTIFACTS_DIR",
     ),
     (
-        r"Address already in use|EADDRINUSE",
-        "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
-    ),
-    (
-        r"ActorUnavailableError",
-        "that process hangs, or its machine is out of reach; the same command goes on from the last checkpoint",
-    ),
-    (
-        r"A worker died or was killed|ActorDiedError|was killed or crashed",
-        "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`",
-    ),
-    (
-        r"No module named '(qwen_vl_utils|torchvision)'",
-        "prompts with images need it, and the extras cpu and gpu bring it: run scripts/setup_env.sh, or see "
-        "docs/INSTALLATION.md, section By hand",
-    ),
-    (
-        r"num_samples should be a positive integer value, but got num_samples=0",
-        "no row is left: every prompt is longer than MAX_PROMPT_LENGTH tokens of this model, or the file is empty",
-    ),
-    (
-        r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to",
-        "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",
+        r"ray\.exceptions\.OutOfMemoryError|running low on memory|oom-kill|"
+        r"Killed$|SIGKILL|A worker died or was killed|ActorDiedError|was killed or crashed",
+        "a process died; if nobody ended it, main memory ran out: see `dmesg` and `free -h`, free some, or lower "
+        "GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
     ),
 )
 
@@ -162,6 +133,9 @@ class TrainerError(NamedTuple):
     frame: str
     speaker: str
     hint: str
+
+
+NO_ERROR = TrainerError("", "", "", "")
 
 
 class _Raised(NamedTuple):

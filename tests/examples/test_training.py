@@ -14,9 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.engines.reward_contract import ZERO_VARIANCE, is_flat
 from recipes.paths import ROOT
 from recipes.runs.metrics import read_history, validation
-from recipes.runs.responses import is_flat, read_dump
+from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import DIFFERENCE, KL
 
 pytestmark = pytest.mark.trainer(seconds=60)
@@ -60,8 +61,9 @@ def require_a_step(artifacts: Path, task: str, architecture: str = "", checkpoin
     assert [step.step for step in steps] == [0, 1]
     assert all(0 <= accuracy <= 1 for step in steps for accuracy in validation(step).values())
     groups = read_dump(run / "rollouts" / "1.jsonl").groups.values()
-    mixed = [group for group in groups if not is_flat([each.score for each in group])]
-    assert steps[1].get("actor/grad_norm") > 0 or not mixed
+    flat = [is_flat(each.score for each in group) for group in groups]
+    assert steps[1].get(ZERO_VARIANCE) == pytest.approx(sum(flat) / len(flat))
+    assert steps[1].get("actor/grad_norm") > 0 or all(flat)
     assert steps[1].get(DIFFERENCE) < EXACT
     assert abs(steps[1].get(KL)) < EXACT
     model = artifacts / checkpoints / task / "global_step_1" / "actor" / "huggingface"
