@@ -14,9 +14,8 @@ from recipes.engines.reward_contract import PART, REWARD_STD, TRAINING_ACCURACY,
 from recipes.errors import counted
 from recipes.files import write_whole
 from recipes.runs.compare import mean_of, shown
-from recipes.runs.folder import ATTEMPT, Run, RunFiles, read, read_changes
+from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
-from recipes.runs.log import LogReader, first_error
 from recipes.runs.metrics import KL, Series, duration, number, seconds
 from recipes.runs.responses import Dump, Measured, Response, read_validations
 from recipes.statistics import Interval
@@ -55,7 +54,6 @@ def write(folder: Path, output: Path) -> Path:
             curves=[(title, Markup(svg)) for title, svg in _curves(run, curve)],
             samples=_samples(validations),
             counted=counted,
-            error=_error(run),
             changed=read_changes(folder),
             config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
         )
@@ -161,14 +159,3 @@ def _samples(validations: dict[int, Dump]) -> list[Sample]:
 def _verdict(response: Response) -> str:
     """ "right" or "wrong", or the score where the reward states no accuracy."""
     return f"score {response.score:.3g}" if response.right is None else "right" if response.right else "wrong"
-
-
-def _error(run: Run) -> str:
-    """The first real error of the last attempt; empty where the run goes on or has finished, or there is none."""
-    log = RunFiles(run.folder).log
-    if run.state != "ended early" or not log.is_file():
-        return ""
-    lines = LogReader(log, 0).read()
-    begins = max((index for index, line in enumerate(lines) if ATTEMPT in str(line)), default=0)
-    error = first_error(lines[begins:])
-    return "\n".join(part for part in (error.error, error.frame, error.hint) if part)

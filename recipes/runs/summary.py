@@ -22,7 +22,7 @@ from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir,
 from recipes.runs import rollout_mismatch
 from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.folder import RunFiles
-from recipes.runs.log import NO_ERROR
+from recipes.runs.log import TrainerError
 from recipes.runs.metrics import Step, number, read_history, validations
 from recipes.runs.responses import read_dump, validation_files
 from recipes.runs.supervise import Outcome
@@ -123,15 +123,12 @@ def next_commands(
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
     """Return why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
-    lines = []
-    if outcome.left:
-        lines.append(f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
     if outcome.interrupted:
-        lines.append(f"stopped by {outcome.interrupted.name}")
+        lines = [f"stopped by {outcome.interrupted.name}"]
     elif outcome.fault:
-        lines += [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
+        lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
     else:
-        lines += _trainer_error(outcome, log)
+        lines = _trainer_error(outcome, log)
     if outcome.fault and checkpoint:
         lines.append(f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}")
     elif checkpoint:
@@ -143,11 +140,11 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
 
 def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
     """The first real error of the log, where it was raised, and what to do."""
-    error = outcome.error or NO_ERROR
+    error = outcome.error or TrainerError()
     lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
     lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or exit_reason(outcome.code)}")
     if error.frame:
-        lines.append(f"  where: {error.frame} {error.speaker}".rstrip())
+        lines.append(f"  where: {error.frame}")
     lines.append(f"  log:   {relative_to_cwd(log)}")
     if error.hint:
         lines.append(f"  fix:   {error.hint}")

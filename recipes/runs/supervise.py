@@ -26,15 +26,7 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import (
-    MetricsFollower,
-    Step,
-    mean_validation,
-    measure_of,
-    number,
-    per_token,
-    read_history,
-)
+from recipes.runs.metrics import MetricsFollower, Step, mean_validation, measure_of, number, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.responses import Validations
 from recipes.runs.terminal import Progress
@@ -128,7 +120,6 @@ class Outcome:
         hung: why the watchdog ended the run.
         fault: what is wrong with a step's metrics, for which the run was ended.
         error: the first real error of a run that failed.
-        left: processes that could not be ended.
     """
 
     code: int
@@ -136,7 +127,6 @@ class Outcome:
     hung: str | None = None
     fault: str | None = None
     error: TrainerError | None = None
-    left: tuple[int, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -198,7 +188,7 @@ def supervise(
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
-        left = child.stop(terminate_s=1.0 if hung or faults else 15.0, abort=lambda: len(caught) > asked)
+        child.stop(terminate_s=1.0 if hung or faults else 15.0, abort=lambda: len(caught) > asked)
     look()
     code = child.poll() or 0
     failed = hung is not None or (code != 0 and not caught and not faults)
@@ -208,7 +198,6 @@ def supervise(
         hung=hung,
         fault=faults[0] if faults else None,
         error=first_error(LogReader(log, offset).read()) if failed else None,
-        left=tuple(left),
     )
 
 
@@ -290,7 +279,7 @@ def train(
         total: steps of the run, where known.
         limit_s: of the watchdog.
     """
-    bounds = rollout_mismatch.bounds(recipe, os.environ)
+    most = rollout_mismatch.bound(recipe, os.environ)
     withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
     for note in recipe.unread:  # the last lines before hours of training: a mistyped MAX_STEPS shows in the number
@@ -298,7 +287,7 @@ def train(
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 
     on_step: list[Callable[[Step], str | None]] = [
-        partial(rollout_mismatch.disagreement, limits=bounds),
+        partial(rollout_mismatch.disagreement, most=most),
         Health(recipe, history, Validations(files.folder), console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
