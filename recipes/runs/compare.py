@@ -22,7 +22,7 @@ TRAINING = ("training score", "entropy", "KL")
 
 
 def mean_of(dump: Dump) -> Interval:
-    """The mean of what the dump's `measure` says, with an interval over the questions."""
+    """Mean accuracy or score of a dump, with an interval over the questions."""
     interval = mean_with_interval(dump.means, bounds=dump.bounds)
     assert interval is not None  # a dump has responses
     return interval

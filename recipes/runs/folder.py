@@ -1,7 +1,4 @@
-"""The folder of a run: what a launcher writes there, alone, and what it shows of the run, living or ended.
-
-Reading writes nothing, and asks neither the trainer nor the launcher.
-"""
+"""Files of a run. Its launcher alone writes them; anybody reads them, while it runs and later."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class RunFiles:
         lock: held by the launcher, whose process id it holds.
         attempt: metrics of the attempt that this process runs, as the trainer writes them.
         attempts: metrics files of the attempts that are not in `metrics` yet.
-        summary: result file of a separate trainer, such as the pointer selector's, written at its end.
+        summary: result file of the pointer selector's trainer, written at its end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -151,7 +148,7 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """Measure of the validations: "accuracy", or "score" where the reward states no accuracy."""
+        """ "accuracy", or "score" where the reward states no accuracy."""
         return measure_of(self.validated) if self.validated else "accuracy"
 
     @property
@@ -234,7 +231,7 @@ def _alive(lock: Path) -> bool:
 
 
 CHANGES = "changes.jsonl"
-"""Settings that a run changed on the way with RESUME=changed, in its folder."""
+"""Changes that RESUME=changed made, in the run's folder."""
 _HASH = 64
 """Characters of a SHA-256 in hex, of which a message shows the first."""
 

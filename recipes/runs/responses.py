@@ -1,4 +1,4 @@
-"""Responses that a run wrote: the dump of a step's training or validation, and what is measured of it."""
+"""Responses that a run wrote: a dump of each step's training and validation, and the measures of a validation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Response:
 
     @property
     def value(self) -> float:
-        """Measured value of the response: its accuracy, or the score of a reward that states none."""
+        """The accuracy, or the score of a reward that states none."""
         return self.score if self.accuracy is None else self.accuracy
 
     @property
@@ -67,12 +67,12 @@ class Dump:
 
     @cached_property
     def means(self) -> list[float]:
-        """The mean of what each group's responses are measured by."""
+        """Mean accuracy or score of each group."""
         return [fmean(response.value for response in group) for group in self.groups.values()]
 
     @property
     def measure(self) -> str:
-        """Measure of its responses: "accuracy", or "score" where the reward states no accuracy."""
+        """ "accuracy", or "score" where the reward states no accuracy."""
         return "score" if any(response.accuracy is None for response in self.responses) else "accuracy"
 
     @property
@@ -138,7 +138,7 @@ class Measured(NamedTuple):
 
     Attributes:
         measure: "accuracy", or "score" where the reward states no accuracy.
-        value: mean over the responses of what `measure` says.
+        value: mean over the responses.
         error: standard error of the mean over the questions; 0 where all have the same mean.
         questions: how many.
     """
