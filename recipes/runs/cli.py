@@ -64,10 +64,10 @@ def compare(
     second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
 ) -> None:
     """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.runs.compare import compared, table
+    from recipes.runs.compare import compared
 
     with reported_errors():
-        Console().print(table(compared(*(runs.read(runs.find(name)) for name in (first, second)))))
+        Console().print(compared(*(runs.read(runs.find(name)) for name in (first, second))))
 
 
 @app.command()

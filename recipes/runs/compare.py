@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from recipes.statistics import SIGNIFICANCE, Interval, Paired, mean_with_interva
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Curve = dict[int, Interval]
 TRAINING = ("training score", "entropy", "KL")
 
 
@@ -66,54 +64,56 @@ def _mean(answers: Sequence[Response]) -> float:
     return fmean(response.value for response in answers)
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Two runs.
+def compared(first: Run, second: Run) -> RenderableType:
+    """Held-out means by step, the paired difference, the last training metrics, and the settings that differ.
 
-    Attributes:
-        runs: both.
-        measure: what their validations measure: "accuracy", or "score" where a reward states no accuracy.
-        curves: of each, step -> held-out mean with its interval over the questions.
-        step: the last step that both validated; None where there is none.
-        paired: the second against the first there; None where they cannot be paired.
-        settings: key -> the two values, where they differ; None where a configuration cannot be read.
-        notes: why rows are not paired, and what cannot be read, in sentences.
+    Raises:
+        RecipeError: a run has no validation, or is compared with itself.
     """
+    from rich.console import Group
+    from rich.table import Table
 
-    runs: tuple[Run, Run]
-    measure: str
-    curves: tuple[Curve, Curve]
-    step: int | None
-    paired: Paired | None
-    settings: dict[str, tuple[Any, Any]] | None
-    notes: tuple[str, ...] = ()
-
-
-def compared(first: Run, second: Run) -> Compared:
-    """Compare two runs. Raises RecipeError where one has no validation, or is compared with itself."""
     if first.folder == second.folder:
         raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
     notes: list[str] = []
-    one, other = _validations(first, notes), _validations(second, notes)
-    step, paired = max(one.keys() & other.keys(), default=None), None
+    dumps = [_validations(run, notes) for run in (first, second)]
+    measure = "score" if any(dump.measure == "score" for each in dumps for dump in each.values()) else "accuracy"
+    means = Table("step", first.name, second.name, title=title(measure), box=None, pad_edge=False)
+    for step in sorted(dumps[0].keys() | dumps[1].keys()):
+        means.add_row(str(step), *(shown(mean_of(each[step]), measure) if step in each else "-" for each in dumps))
+    for name in TRAINING:
+        series = [run.series(*SHOWN[name]) for run in (first, second)]
+        means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
+    settings = Table("key", first.name, second.name, title="settings that differ", box=None, pad_edge=False)
+    for key, values in _settings(first, second).items():
+        settings.add_row(key, *map(str, values))
+    for column in (*means.columns, *settings.columns):
+        column.overflow = "fold"
+    verdict = _verdict(first.name, second.name, dumps[0], dumps[1], notes)
+    return Group(
+        means, verdict, *(f"note: {note}" for note in notes), settings if settings.rows else "no setting differs"
+    )
+
+
+def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dump], notes: list[str]) -> str:
+    """One sentence on the last step that both runs validated; what cannot be paired is added to the notes."""
+    step = max(one.keys() & other.keys(), default=None)
     if step is None:
-        notes.append("the runs validated no step in common")
-    else:
-        try:
-            paired = pair(one[step], other[step])
-            notes += filter(None, [_differ(one[step], other[step])])
-        except RecipeError as error:
-            notes.append(f"step {step} is not paired, so that only the intervals compare: {error.what}")
-    curves = tuple({at: mean_of(dump) for at, dump in dumps.items()} for dumps in (one, other))
-    measures = {dump.measure for dumps in (one, other) for dump in dumps.values()}
-    return Compared(
-        runs=(first, second),
-        measure="score" if "score" in measures else "accuracy",
-        curves=(curves[0], curves[1]),
-        step=step,
-        paired=paired,
-        settings=_settings(first, second),
-        notes=tuple(notes),
+        return "the runs validated no step in common"
+    try:
+        test = pair(one[step], other[step])
+    except RecipeError as error:
+        return f"step {step} is not paired, so that only the intervals compare: {error.what}"
+    notes += filter(None, [_differ(one[step], other[step])])
+    change = test.difference
+    scale, unit, digits = (100, " points", 1) if one[step].measure == "accuracy" else (1, "", 3)
+    ends = "no interval"
+    if change.low is not None and change.high is not None:
+        ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
+    return (
+        f"step {step}, {counted(test.questions, 'question')}: {second} - {first} = "
+        f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
+        f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )
 
 
@@ -129,19 +129,18 @@ def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
     )
 
 
-def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]] | None:
+def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
     """Keys with two values; names and folders, which always differ, left out."""
     if first.recipe is None or second.recipe is None:
-        return None
+        known = {True: "known", False: "cannot be read"}
+        return {"config.yaml": (known[first.recipe is not None], known[second.recipe is not None])}
     pairs = {path: (first.recipe.value(path), second.recipe.value(path)) for path in leaves(Recipe)}
     own = {"trainer.experiment_name", *(path for path, leaf in leaves(Recipe).items() if leaf.info.path == "output")}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
 
 
-def shown(interval: Interval | None, measure: str) -> str:
+def shown(interval: Interval, measure: str) -> str:
     """A mean with its interval: an accuracy in percent, a score as it is."""
-    if interval is None:
-        return "-"
     scale, digits = (100, 1) if measure == "accuracy" else (1, 3)
     ends = [None if end is None else f"{scale * end:.{digits}f}" for end in (interval.low, interval.high)]
     return f"{scale * interval.value:.{digits}f}" + (f" ({ends[0]} to {ends[1]})" if None not in ends else "")
@@ -150,42 +149,3 @@ def shown(interval: Interval | None, measure: str) -> str:
 def title(measure: str) -> str:
     """The heading of held-out means."""
     return f"held-out {measure}{', %' if measure == 'accuracy' else ''} (95% interval over questions)"
-
-
-def table(result: Compared) -> RenderableType:
-    """Means by step, the difference, the last training metrics, the settings."""
-    from rich.console import Group
-    from rich.table import Table
-
-    names = [run.name for run in result.runs]
-    means = Table(title=title(result.measure), box=None, pad_edge=False)
-    settings = Table(title="settings that differ", box=None, pad_edge=False)
-    for columns, first in ((means, "step"), (settings, "key")):
-        for head in (first, *names):
-            columns.add_column(head, overflow="fold")
-    for step in sorted(result.curves[0].keys() | result.curves[1].keys()):
-        means.add_row(str(step), *(shown(curve.get(step), result.measure) for curve in result.curves))
-    for name in TRAINING:
-        series = [run.series(*SHOWN[name]) for run in result.runs]
-        means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
-    for key, values in (result.settings or {}).items():
-        settings.add_row(key, *map(str, values))
-    lines = [verdict(result)] if result.paired else []
-    none = "no setting differs" if result.settings is not None else "settings cannot be compared"
-    return Group(means, *lines, *(f"note: {note}" for note in result.notes), settings if result.settings else none)
-
-
-def verdict(result: Compared) -> str:
-    """One sentence on the paired difference at the last step that both validated."""
-    assert result.paired is not None
-    (first, second), test = (run.name for run in result.runs), result.paired
-    change = test.difference
-    scale, unit, digits = (100, " points", 1) if result.measure == "accuracy" else (1, "", 3)
-    ends = "no interval"
-    if change.low is not None and change.high is not None:
-        ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
-    return (
-        f"step {result.step}, {counted(test.questions, 'question')}: {second} - {first} = "
-        f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
-        f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
-    )
