@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
-from recipes.runs.responses import NO_IDS, Dump, Response, read_validations
+from recipes.runs.responses import NO_IDS, Dump, read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, Paired, mean_with_interval, paired_difference
 
 if TYPE_CHECKING:
@@ -36,15 +35,21 @@ def pair(first: Dump, second: Dump) -> Paired:
     if first.measure != second.measure:
         what = f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
         raise RecipeError(what, where=where)
-    same = [row for row in _shared(first, second) if _question(first.answers[row]) == _question(second.answers[row])]
+    same, _ = _shared(first, second)
     if not same:
         raise RecipeError(_differ(first, second) or "the validations share no question", where=where)
-    before, after = ([_mean(dump.answers[row]) for row in same] for dump in (first, second))
+    before, after = ([fmean(each.value for each in dump.answers[row]) for row in same] for dump in (first, second))
     return paired_difference(before, after, bounds=first.bounds)
 
 
-def _shared(first: Dump, second: Dump) -> list[str]:
-    return [row for row in first.answers if row in second.answers]
+def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
+    """Ids of both that have one prompt and one ground truth, and those that stand for several questions."""
+    same: list[str] = []
+    others: list[str] = []
+    for row in (row for row in first.answers if row in second.answers):
+        questions = {(each.prompt, each.truth) for each in (*first.answers[row], *second.answers[row])}
+        (same if len(questions) == 1 else others).append(row)
+    return same, others
 
 
 def _differ(first: Dump, second: Dump) -> str:
@@ -52,16 +57,8 @@ def _differ(first: Dump, second: Dump) -> str:
     for dump in (first, second):
         if not dump.answers:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
-    others = sum(_question(first.answers[row]) != _question(second.answers[row]) for row in _shared(first, second))
-    return f"{counted(others, 'row')} with the same id have another prompt or ground truth" if others else ""
-
-
-def _question(answers: Sequence[Response]) -> tuple[str, str]:
-    return answers[0].prompt, answers[0].truth
-
-
-def _mean(answers: Sequence[Response]) -> float:
-    return fmean(response.value for response in answers)
+    _, others = _shared(first, second)
+    return f"{counted(len(others), 'row')} with the same id have another prompt or ground truth" if others else ""
 
 
 def compared(first: Run, second: Run) -> RenderableType:

@@ -54,6 +54,8 @@ def test_rows_are_paired_by_id_prompt_and_truth_and_by_nothing_else(tmp_path):
         assert "3 rows with the same id" in why_not(first, second)
     lines = [response("a", 1.0, acc=1.0, row_id="0"), response("b", 1.0, acc=1.0, row_id="1", input="other")]
     assert pair(first, write(tmp_path / "3.jsonl", lines)).questions == 1
+    lines.append(response("c", 1.0, acc=1.0, row_id="0", input="of another row with its id"))
+    assert "2 rows with the same id" in why_not(first, write(tmp_path / "3.jsonl", lines))
     old = write(tmp_path / "4.jsonl", [response(f"{index}_0_0", 1.0, acc=1.0) for index in range(3)])
     assert NO_IDS in why_not(first, old)
     assert why_not(first, validation(tmp_path / "5.jsonl", {"x": [1]}))
