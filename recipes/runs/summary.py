@@ -24,7 +24,7 @@ from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.folder import RunFiles
 from recipes.runs.log import TrainerError
 from recipes.runs.metrics import Step, number, read_history, validations
-from recipes.runs.responses import read_dump, validation_files
+from recipes.runs.responses import read_validations
 from recipes.runs.supervise import Outcome
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
-    files = {at: file for at, file in validation_files(run_dir(experiment)).items() if at <= step}
-    ends = {at: read_dump(files[at]) for at in sorted({min(files), max(files)})} if files else {}
+    dumps = {at: dump for at, dump in read_validations(run_dir(experiment))[0].items() if at <= step}
+    ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")
     return template.render(
