@@ -15,7 +15,7 @@ import typer
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
-from recipes.runs.compare import mean_of, pair, why_not
+from recipes.runs.compare import mean_of, pair
 from recipes.runs.folder import ATTEMPT, read
 from recipes.runs.responses import read_dump, validation_files
 from recipes.statistics import Interval, McNemar, mean_over_seeds
@@ -83,10 +83,13 @@ def learning_curve(folder: Path) -> Curve:
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
     first, last = min(dumps), max(dumps)
-    compared = pair(dumps[first], dumps[last])
-    test = McNemar(compared.won, compared.lost, compared.p_value) if compared else None
-    notes = [f"validation of step {step}: {note}" for step, dump in dumps.items() for note in dump.notes]
-    notes += [] if compared else [f"not paired: {why_not(dumps[first], dumps[last])}"]
+    paired, notes = None, []
+    try:
+        compared = pair(dumps[first], dumps[last])
+        test = McNemar(compared.won, compared.lost, compared.p_value)
+        paired = FirstToLast(first, last, compared.questions, compared.difference, test)
+    except RecipeError as error:
+        notes.append(f"not paired: {error.what}")
     training = [
         {"step": step.step, **{name: value for name, key in TRAINING.items() if (value := step.get(key)) is not None}}
         for step in read(folder).history
@@ -96,7 +99,7 @@ def learning_curve(folder: Path) -> Curve:
         run=folder.name,
         validation={step: mean_of(dump) for step, dump in dumps.items()},
         training=training,
-        paired=FirstToLast(first, last, compared.questions, compared.difference, test) if compared and test else None,
+        paired=paired,
         notes=notes,
         seconds=_seconds(folder),
     )

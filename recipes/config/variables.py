@@ -76,7 +76,7 @@ CONTROLS: tuple[Control, ...] = (
     Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
     Control(
         "MAX_ROLLOUT_KL",
-        "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.01 in fp32, else 0.02",
+        "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.02",
     ),
     Control(
         "WATCHDOG_MINUTES",

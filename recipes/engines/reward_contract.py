@@ -28,6 +28,12 @@ SHOWN = 80
 """Characters of a response in a message."""
 REWARD_STD = "reward_std"
 """Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
+ZERO_VARIANCE = "frac_reward_zero_std"
+"""Share of groups whose scores are all equal, so that every advantage is zero; TRL's name."""
+TRAINING_ACCURACY = "reward_accuracy"
+"""Mean accuracy of a step's training responses, where the reward states one."""
+SAME = 1e-6
+"""Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
 PART = "reward/"
 """Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
 COLUMN = "id"
@@ -227,6 +233,12 @@ def logged_parts(metrics: Iterable[str]) -> list[str]:
     return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
 
 
+def is_flat(scores: Iterable[float]) -> bool:
+    """Return whether a group has zero variance: all its scores are equal."""
+    values = list(scores)
+    return max(values) - min(values) < SAME
+
+
 def reward_metrics(
     groups: Iterable[Any], scores: Iterable[float], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
@@ -240,7 +252,10 @@ def reward_metrics(
     of_group: dict[Any, list[float]] = defaultdict(list)
     for group, score in zip(groups, scores, strict=True):
         of_group[group].append(score)
-    spreads = [stdev(values) for values in of_group.values() if len(values) > 1]
+    compared = [values for values in of_group.values() if len(values) > 1]
     names = dict.fromkeys(name for result in results for name in result if name.startswith(PART))
-    means = {name: fmean(float(result[name]) for result in results if name in result) for name in names}
-    return means | ({REWARD_STD: fmean(spreads)} if spreads else {})
+    metrics = {name: fmean(float(result[name]) for result in results if name in result) for name in names}
+    if compared:
+        metrics |= {REWARD_STD: fmean(map(stdev, compared)), ZERO_VARIANCE: fmean(map(is_flat, compared))}
+    accuracies = [accuracy for result in results if (accuracy := stated_accuracy(result)) is not None]
+    return metrics | ({TRAINING_ACCURACY: fmean(accuracies)} if accuracies else {})

@@ -36,14 +36,13 @@ def list_runs() -> None:
 @app.command()
 def watch(
     name: Name = "",
-    every: Annotated[float, typer.Option(help="seconds between two looks", min=0.2)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="show it as it is now, and stop")] = False,
 ) -> None:
-    """One run, live: curves, a light for each health rule, time left."""
+    """One run, live: metrics, what each health rule says, time left."""
     from recipes.runs.terminal import watch as show
 
     with reported_errors():
-        show(runs.find(name), Console(), every, once)
+        show(runs.find(name), Console(), once)
 
 
 @app.command()
@@ -65,10 +64,10 @@ def compare(
     second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
 ) -> None:
     """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.runs.compare import compared, table
+    from recipes.runs.compare import compared
 
     with reported_errors():
-        Console().print(table(compared(*(runs.read(runs.find(name)) for name in (first, second)))))
+        Console().print(compared(*(runs.read(runs.find(name)) for name in (first, second))))
 
 
 @app.command()
@@ -78,17 +77,12 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
 
     with reported_errors():
         run = runs.read(runs.find(name))
-        if run.state not in ("running", "starting") or run.recipe is None:
+        save_freq = run.recipe.trainer.save_freq if run.recipe else 0
+        if run.recipe is None or run.state not in ("running", "starting") or save_freq <= 0:
             raise RecipeError(
-                f"the run {run.name} is not running: {run.state}",
+                f"the run {run.name} has no next save: it is {run.state}, and trainer.save_freq is {save_freq}",
                 where=str(run.folder),
-                fix="nothing is left to stop; python scripts/monitor.py list shows which runs are running",
-            )
-        if run.recipe.trainer.save_freq <= 0:
-            raise RecipeError(
-                f"the run {run.name} never saves (trainer.save_freq is {run.recipe.trainer.save_freq})",
-                where=str(run.folder),
-                fix="press Ctrl-C in its terminal",
+                fix="python scripts/monitor.py list shows which runs are running; Ctrl-C in a run's terminal ends it",
             )
         request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
-        print(f"{run.name} ends after its next save, at the latest in {counted(run.recipe.trainer.save_freq, 'step')}")
+        print(f"{run.name} ends after its next save, at the latest in {counted(save_freq, 'step')}")

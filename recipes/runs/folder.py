@@ -1,7 +1,4 @@
-"""The folder of a run: what a launcher writes there, alone, and what it shows of the run, living or ended.
-
-Reading writes nothing, and asks neither the trainer nor the launcher.
-"""
+"""Files of a run. Its launcher alone writes them; anybody reads them, while it runs and later."""
 
 from __future__ import annotations
 
@@ -19,23 +16,22 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from recipes.config import Recipe, accounting, load
-from recipes.config.schema.recipe import Trainer
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
-from recipes.errors import RecipeError, counted, nearest
+from recipes.errors import RecipeError, nearest
 from recipes.files import run_lock
 from recipes.paths import artifacts, checkpoint_dir, run_dir
 from recipes.runs.metrics import (
+    Series,
     Step,
     adopt_leftovers,
     mean_validation,
     measure_of,
     per_token,
     read_history,
-    seconds_per_step,
-    unreadable_lines,
+    seconds_left,
+    series,
 )
-from recipes.runs.responses import Responses, Rollouts
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""
@@ -50,7 +46,7 @@ class RunFiles:
         lock: held by the launcher, whose process id it holds.
         attempt: metrics of the attempt that this process runs, as the trainer writes them.
         attempts: metrics files of the attempts that are not in `metrics` yet.
-        summary: result file of a separate trainer, such as the pointer selector's, written at its end.
+        summary: result file of the pointer selector's trainer, written at its end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,10 +137,9 @@ class Run:
     def step(self) -> int:
         return max((step.step for step in self.history), default=0)
 
-    def series(self, *names: str) -> list[tuple[int, float]]:
+    def series(self, *names: str) -> Series:
         """(step, value) of the first of these metrics that a trained step has."""
-        values = ((step.step, step.get(*names)) for step in self.history if step.step)
-        return [(step, value) for step, value in values if value is not None]
+        return series(self.history, *names)
 
     @property
     def validated(self) -> Step | None:
@@ -153,7 +148,7 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """Measure of the validations: "accuracy", or "score" where the reward states no accuracy."""
+        """ "accuracy", or "score" where the reward states no accuracy."""
         return measure_of(self.validated) if self.validated else "accuracy"
 
     @property
@@ -164,20 +159,7 @@ class Run:
     @property
     def left_s(self) -> float | None:
         """Seconds to go, by the last steps; None where that is not known."""
-        typical = seconds_per_step(self.history)
-        if self.total is None or typical is None or self.state != "running":
-            return None
-        return max(0, self.total - self.step) * typical
-
-    def responses(self) -> Responses:
-        """The responses that it wrote; where its recipe names no folder that is there, those beside its metrics."""
-        named = self.recipe.trainer if self.recipe else Trainer()
-        return Responses(
-            *(
-                Rollouts(folder if folder and Path(folder).is_dir() else self.folder / name)
-                for folder, name in ((named.rollout_data_dir, "rollouts"), (named.validation_data_dir, "validation"))
-            )
-        )
+        return seconds_left(self.history, self.total) if self.state == "running" else None
 
 
 def folders() -> list[Path]:
@@ -211,18 +193,13 @@ def read(folder: Path) -> Run:
     """A run as its files are now; what cannot be read is a note."""
     files = RunFiles(folder)
     metrics = [files.metrics, *files.attempts]
-    history, notes = read_history(*metrics), []
-    if torn := unreadable_lines(*metrics):
-        notes.append(f"{counted(torn, 'line')} of {files.metrics.name} cannot be read and are left out")
-    recipe, total = None, None
+    notes, recipe, total = [], None, None
     try:
         recipe = load(str(files.config), environ={})
         total = accounting(recipe, row_count(recipe)).total_steps or None
     except RecipeError as error:
         notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
-    if history and not any("critic/score/mean" in step.data or mean_validation(step) is not None for step in history):
-        notes.append(f"{files.metrics.name} has no known metric: another version or program may have written it")
-    history = [per_token(step, recipe) for step in history]
+    history = [per_token(step, recipe) for step in read_history(*metrics)]
     alive = _alive(files.lock)
     saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
     checkpoint = last_checkpoint(saved)
@@ -254,7 +231,7 @@ def _alive(lock: Path) -> bool:
 
 
 CHANGES = "changes.jsonl"
-"""Settings that a run changed on the way with RESUME=changed, in its folder."""
+"""Changes that RESUME=changed made, in the run's folder."""
 _HASH = 64
 """Characters of a SHA-256 in hex, of which a message shows the first."""
 
@@ -308,13 +285,7 @@ def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
 
 
 def read_changes(run: Path) -> list[Changed]:
-    """The changes of a run, in order; a line that is torn is passed over."""
-    file, found = run / CHANGES, []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
-        try:
-            entry = json.loads(line)
-            changes = tuple(Change(**change) for change in entry["changes"])
-            found.append(Changed(entry["after_step"], changes))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+    """The changes of a run, in order."""
+    file = run / CHANGES
+    entries = map(json.loads, file.read_text(encoding="utf-8").splitlines() if file.is_file() else ())
+    return [Changed(entry["after_step"], tuple(Change(**each) for each in entry["changes"])) for entry in entries]

@@ -1,7 +1,7 @@
 """Health rules: each judges the metrics of a run over windows of steps, and gives a status with its evidence.
 
-A rule compares the first and the last window (`monitor.window` steps); its bounds are keys under `monitor`. `RULES`
-says what a warning usually means and what to try. Rules change nothing in a run.
+A rule looks at the last window of steps, some compare it with the first. `RULES` says what a warning usually means and
+what to try. Rules change nothing in a run.
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective
 from recipes.config.resolve import algorithm
-from recipes.config.schema import Monitor
 from recipes.drawing import markdown
-from recipes.engines.verl.translation import is_on_policy
+from recipes.engines.reward_contract import RIGHT, TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
-from recipes.runs.folder import Run
-from recipes.runs.metrics import Step, mean_validation, number
-from recipes.runs.responses import Groups, Responses
+from recipes.runs.metrics import KL, Series, Step, number, series
+from recipes.runs.responses import Measured, Validations
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
-Series = list[tuple[int, float]]
-"""(step, value), in order."""
-UNSURE = 2.0
-"""Standard errors by which two validations must differ."""
+WINDOW = 5  # steps
+COLLAPSED_ENTROPY = 0.01  # nats a token
+ENTROPY_CHANGE = 3.0  # factor from the first window
+MOST_KL = 0.5  # nats a token to the reference
+MOST_GRAD_NORM = 5.0  # before clipping, median of a window
+MOST_ZERO_VARIANCE = 0.8  # share of groups
+MOST_TRUNCATED = 0.25  # share of responses
+GAIN = 0.1  # rise of the training score that a validation should follow
+SHARE_OF_GAIN = 0.1  # a validation that gains less than this part of it gains nothing
+UNSURE = 2.0  # standard errors by which two validations must differ
 
 
 class Verdict(NamedTuple):
@@ -49,159 +52,100 @@ class Evidence:
 
     Attributes:
         history: every step, validations alone among them.
-        recipe: the recipe, where its file can be read; without it the bounds are the defaults.
-        groups: step -> its training responses, where they were written.
-        validations: step -> its validation responses; step 0 is the model before training.
-        silent_s: seconds since the last sign of life; None for a run that has ended.
+        recipe: None where its file cannot be read.
+        validations: step -> its validation; step 0 is the model before training.
     """
 
     history: Sequence[Step]
     recipe: Recipe | None = None
-    groups: Mapping[int, Groups] = field(default_factory=dict)
-    validations: Mapping[int, Groups] = field(default_factory=dict)
-    silent_s: float | None = None
-
-    @cached_property
-    def steps(self) -> list[Step]:
-        """The trained steps, in order."""
-        return [step for step in self.history if "timing_s/step" in step.data or "critic/score/mean" in step.data]
-
-    @property
-    def bounds(self) -> Monitor:
-        return self.recipe.monitor if self.recipe else Monitor()
-
-    def values(self, *names: str) -> Series:
-        """(step, value) of the first of these metrics that a step has; numbers that are not finite are left out."""
-        values = ((step.step, step.get(*names)) for step in self.steps)
-        return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
+    validations: Mapping[int, Measured] = field(default_factory=dict)
 
     def series(self, *names: str) -> Series:
-        """The same. Raises Unknown where fewer than two steps have one."""
-        values = self.values(*names)
+        """(step, value) of the first of these metrics that a step has. Raises Unknown where fewer than two have one."""
+        values = series(self.history, *names)
         if len(values) < 2:
             raise Unknown("too few steps" if values else "the run does not log this")
         return values
 
-    def last(self, series: Series) -> list[float]:
+    def last(self, *names: str) -> list[float]:
         """The values of the last window."""
-        return [value for _, value in series[-self.bounds.window :]]
+        return [value for _, value in self.series(*names)[-WINDOW:]]
 
-    def windows(self, series: Series) -> tuple[list[float], list[float]]:
-        """Values of the first and of the last window, which do not overlap; a short run has smaller windows.
+    @property
+    def solved(self) -> bool:
+        """Return whether every response of the last window is right."""
+        last = series(self.history, TRAINING_ACCURACY)[-WINDOW:]
+        return bool(last) and all(value >= RIGHT for _, value in last)
 
-        Raises Unknown where they have fewer than two steps.
-        """
-        size = min(self.bounds.window, len(series) // 2)
-        if size < 2:
-            raise Unknown("too few steps")
-        values = [value for _, value in series]
-        return values[:size], values[-size:]
 
-    @cached_property
-    def last_groups(self) -> list[Groups]:
-        """The training responses of the last window of steps."""
-        return [self.groups[step] for step in sorted(self.groups)[-self.bounds.window :]]
+def _windows(values: Series) -> tuple[float, float]:
+    """Means of the first and of the last window, which do not overlap; a short run has smaller windows."""
+    size = min(WINDOW, len(values) // 2)
+    if size < 2:
+        raise Unknown("too few steps")
+    return fmean(value for _, value in values[:size]), fmean(value for _, value in values[-size:])
 
 
 def _warning_if(alarming: bool, evidence: str) -> Verdict:
     return Verdict("warning" if alarming else "ok", evidence)
 
 
-def _changed(first: float, last: float, factor: float) -> bool:
-    return last > factor * first or last * factor < first
-
-
 def _numbers(run: Evidence) -> Verdict:
     broken = {
         name: step.step
-        for step in run.steps
+        for step in run.history
         for name, value in step.data.items()
         if name.startswith(("actor/", "critic/"))
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     }
-    if not broken:
-        return Verdict("ok", f"every value of {counted(len(run.steps), 'step')} is finite")
-    last = max(broken.values())
-    recent = last >= run.steps[-run.bounds.window :][0].step
-    return Verdict("failure" if recent else "warning", f"{', '.join(broken)}: not a number, last at step {last}")
+    if broken:
+        return Verdict("failure", f"{', '.join(broken)}: not a number, last at step {max(broken.values())}")
+    return Verdict("ok", f"every value of {counted(len(run.history), 'step')} is finite")
 
 
 def _entropy(run: Evidence) -> Verdict:
-    series = run.series("actor/entropy")
-    latest = fmean(value for _, value in series[-2:])
-    if latest < run.bounds.entropy_collapse:
+    values = run.series("actor/entropy")
+    latest = fmean(value for _, value in values[-2:])
+    if latest < COLLAPSED_ENTROPY:
         return Verdict("failure", f"{number(latest)} nats a token over the last steps: entropy collapse")
-    first, last = map(fmean, run.windows(series))
-    alarming = _changed(first, last, run.bounds.entropy_change) or last < run.bounds.entropy_low
-    return _warning_if(alarming, f"{number(first)} at first, {number(last)} now, nats a token")
+    first, last = _windows(values)
+    changed = last > ENTROPY_CHANGE * first or last * ENTROPY_CHANGE < first
+    return _warning_if(changed, f"{number(first)} at first, {number(last)} now, nats a token")
 
 
 def _kl(run: Evidence) -> Verdict:
-    recipe = run.recipe
-    terms = [term for term in (objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)) if term] if recipe else []
-    if recipe and not terms:
-        preset = recipe.algorithm.preset
-        if preset and algorithm(preset).values.get(objective.NO_KL):
-            return Verdict("explained", f"{preset} has no KL term: the distance to the reference is not measured")
-        return Verdict("warning", f"{objective.NO_KL} is true: nothing holds the policy near the reference")
-    if terms and not any(term.coefficient > 0 for term in terms):
-        return Verdict("warning", "the coefficient is 0: KL is measured and has no effect")
-    in_loss = recipe is not None and objective.kl_in_loss(recipe)
-    names = ("actor/kl_loss",) if in_loss else ("actor/reward_kl_penalty", "actor/kl_loss")
-    if recipe and run.steps and not run.values(*names):
-        return Verdict("warning", "KL is asked for, and no step logs it")
-    series = run.series(*names)
-    latest = fmean(value for _, value in series[-2:])
-    if latest > run.bounds.kl:
-        return Verdict("warning", f"{number(latest)} nats a token over the last steps, bound {run.bounds.kl:g}")
-    size = len(run.windows(series)[1])
-    before, now = (fmean(value for _, value in part) for part in (series[-2 * size : -size], series[-size:]))
-    grows = now > run.bounds.kl / 5 and now > run.bounds.kl_growth * max(before, 0.0)
-    evidence = f"{number(before)} in the window before, {number(now)} in the last, nats a token"
-    if recipe and not in_loss:
-        evidence += "; taken from the reward, so actor/kl_loss is absent or 0 by design"
-    return _warning_if(grows, evidence)
+    recipe, by_design = run.recipe, ""
+    if recipe:
+        in_reward, in_loss = objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)
+        if not any(term and term.coefficient > 0 for term in (in_reward, in_loss)):
+            preset = recipe.algorithm.preset
+            if preset and algorithm(preset).values.get(objective.NO_KL):
+                return Verdict("explained", f"{preset} has no KL term: the distance to the reference is not measured")
+            return Verdict("warning", f"{objective.NO_KL} is true or the coefficient 0: nothing holds the policy")
+        by_design = "" if in_loss else "; taken from the reward, so actor/kl_loss is absent or 0 by design"
+    latest = fmean(run.last(*KL)[-2:])
+    evidence = f"{number(latest)} nats a token over the last steps, bound {MOST_KL:g}"
+    return _warning_if(latest > MOST_KL, evidence + by_design)
 
 
 def _grad_norm(run: Evidence) -> Verdict:
-    series = run.series("actor/grad_norm")
-    last, typical = run.last(series), median(value for _, value in series)
-    if max(last) == 0 and run.last_groups and all(each.all_right == each.groups for each in run.last_groups):
+    last = run.last("actor/grad_norm")
+    if max(last) == 0 and run.solved:
         return Verdict("explained", "0, as it has to be: every response of the last steps is right")
     if max(last) == 0:
         return Verdict("failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage")
-    spikes = [step for step, value in series[-run.bounds.window :] if value > run.bounds.grad_norm_spike * typical > 0]
-    evidence = f"median {number(median(last))} over the last {len(last)} steps, {number(typical)} over all"
-    evidence += f"; spike at step {', '.join(map(str, spikes))}" if spikes else ""
-    return _warning_if(bool(spikes) or median(last) > run.bounds.grad_norm, evidence)
+    return _warning_if(median(last) > MOST_GRAD_NORM, f"median {number(median(last))} over the last {len(last)} steps")
 
 
 def _groups(run: Evidence) -> Verdict:
-    last = run.last_groups
-    if not last:
-        highest, lowest = (run.last(run.series(f"critic/advantages/{end}")) for end in ("max", "min"))
-        if highest == lowest:
-            return Verdict("failure", f"all advantages are equal over the last {counted(len(highest), 'step')}")
-        return Verdict("ok", "advantages differ; the share of groups is not known, since no rollouts were written")
-    if len(last) < 2:
-        raise Unknown("too few steps")
-    count, zero_variance = sum(each.groups for each in last), sum(each.zero_variance for each in last)
-    right = sum(each.all_right for each in last)
-    evidence = (
-        f"{zero_variance} of {count} groups have zero variance ({right} all right), over the last {len(last)} steps"
-    )
-    if right == count:
+    last = run.last(ZERO_VARIANCE)
+    share = fmean(last)
+    evidence = f"{share:.0%} of the groups have zero variance, over the last {len(last)} steps"
+    if share == 1 and run.solved:
         return Verdict("explained", f"{evidence}: the task is solved, and nothing is left to learn from it")
-    if zero_variance == count:
+    if share == 1:
         return Verdict("failure", evidence)
-    return _warning_if(zero_variance > run.bounds.zero_variance_groups * count, evidence)
-
-
-def _clipping(run: Evidence) -> Verdict:
-    last = fmean(run.last(run.series("actor/pg_clipfrac")))
-    if last == 0 and run.recipe and is_on_policy(run.recipe):
-        return Verdict("explained", "0, as it has to be: with one update a step the ratio is 1 and nothing is clipped")
-    return _warning_if(last > run.bounds.clip_fraction, f"{number(last)} of the tokens")
+    return _warning_if(share > MOST_ZERO_VARIANCE, evidence)
 
 
 def truncated(step: Step, limit: int) -> float | None:
@@ -222,25 +166,15 @@ def _truncation(run: Evidence) -> Verdict:
         raise Unknown("the recipe is not known, and so is the limit")
     run.series("response_length/clip_ratio")
     limit = run.recipe.data.max_response_length
-    shares = [share for step in run.steps if (share := truncated(step, limit)) is not None]
-    last = fmean(shares[-run.bounds.window :])
-    return _warning_if(last > run.bounds.truncation, f"{number(last)} of the responses are truncated")
-
-
-def _length(run: Evidence) -> Verdict:
-    first, last = map(fmean, run.windows(run.series("response_length/mean")))
-    return _warning_if(_changed(first, last, run.bounds.length_change), f"{first:.0f} tokens at first, {last:.0f} now")
+    shares = [share for step in run.history if (share := truncated(step, limit)) is not None]
+    last = fmean(shares[-WINDOW:])
+    return _warning_if(last > MOST_TRUNCATED, f"{number(last)} of the responses are truncated")
 
 
 def _rollout(run: Evidence) -> Verdict:
-    # The mean of log p(vLLM) - log p(trainer) is not negative but for noise, so the size alone counts.
-    worst = max(map(abs, run.last(run.series(rollout_mismatch.KL))))
-    evidence = f"at most {number(worst)} nats a token over the last steps, bound {run.bounds.rollout_kl:g}"
-    return Verdict("ok" if worst <= run.bounds.rollout_kl else "failure", evidence)
-
-
-_SHARE_OF_GAIN = 0.1
-"""A validation that gains less than this part of what the training score gains is counted as no gain."""
+    worst = max(map(abs, run.last(rollout_mismatch.KL)))
+    evidence = f"at most {number(worst)} nats a token over the last steps, bound {rollout_mismatch.MOST:g}"
+    return Verdict("ok" if worst <= rollout_mismatch.MOST else "failure", evidence)
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
@@ -250,43 +184,18 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     last, measured = run.validations[steps[-1]], [run.validations[step] for step in steps]
     if all(each.error == 0 for each in measured):
         raise Unknown("every question has the same value in each validation")
-    scores = [entry for entry in run.values("critic/score/mean") if entry[0] <= steps[-1]]
-    before, now = map(fmean, run.windows(scores))
+    before, now = _windows([entry for entry in run.series("critic/score/mean") if entry[0] <= steps[-1]])
     gain = now - before
     best = max(measured, key=lambda each: each.value)
-    falls = best.value - last.value > max(run.bounds.reward_gain, UNSURE * math.hypot(best.error, last.error))
+    falls = best.value - last.value > max(GAIN, UNSURE * math.hypot(best.error, last.error))
     first = best if falls else measured[0]
     lag, noise = gain - (last.value - first.value), UNSURE * math.hypot(first.error, last.error)
-    hollow = gain > run.bounds.reward_gain and lag > max((1 - _SHARE_OF_GAIN) * gain, noise)
+    hollow = gain > GAIN and lag > max((1 - SHARE_OF_GAIN) * gain, noise)
     return _warning_if(
         falls or hollow,
         f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
-        f"{number(last.value)} on {counted(last.groups, 'question')}, to step {steps[-1]}",
+        f"{number(last.value)} on {counted(last.questions, 'question')}, to step {steps[-1]}",
     )
-
-
-def _step_time(run: Evidence) -> Verdict:
-    """Validation and saving are left out, and so is the first step, which warms up."""
-    times = [
-        seconds - (step.get("timing_s/save_checkpoint") or 0.0)
-        for step in run.steps[1:]
-        if (seconds := step.get("timing_s/step")) is not None
-    ]
-    size = run.bounds.window  # and no smaller one, since the time of single steps jumps
-    if len(times) < 2 * size:
-        raise Unknown("too few steps")
-    before, now = median(times[:size]), median(times[-size:])
-    return _warning_if(now > run.bounds.step_time * before, f"{before:.1f} s at first, {now:.1f} s now")
-
-
-def _silence(run: Evidence) -> Verdict:
-    if run.silent_s is None:
-        return Verdict("ok", "the run has ended")
-    usual = median([step.get("timing_s/step") or 0.0 for step in run.steps] or [0.0])
-    longest = max([step.get("timing_s/testing") or 0.0 for step in run.steps] or [0.0])
-    allowed = max(120.0, run.bounds.silence * usual, 2 * longest)
-    evidence = f"last sign of life {run.silent_s:.0f} s ago, usual for a step {usual:.0f} s"
-    return Verdict("failure" if run.silent_s > allowed else "ok", evidence)
 
 
 class Rule(NamedTuple):
@@ -333,7 +242,7 @@ RULES = (
         name="grad-norm",
         judge=_grad_norm,
         healthy="0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
-        meaning="spikes: LR too high, or most groups have zero variance; 0: all groups have zero variance",
+        meaning="LR too high, or most groups have zero variance; 0: all groups have zero variance",
         advice="lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
     ),
     Rule(
@@ -344,13 +253,6 @@ RULES = (
         advice="probe the data (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
     ),
     Rule(
-        name="clipping",
-        judge=_clipping,
-        healthy="0 with one update a step, below 0.1 otherwise",
-        meaning="many updates on the same responses: the policy is far from the one that sampled",
-        advice="fewer updates a step (larger GLOBAL_BATCH_SIZE), lower LR",
-    ),
-    Rule(
         name="truncation",
         judge=_truncation,
         healthy="below 0.1",
@@ -358,16 +260,9 @@ RULES = (
         advice="raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
     ),
     Rule(
-        name="length",
-        judge=_length,
-        healthy="changes slowly",
-        meaning="length bias: the reward or the loss favours long responses, or short ones",
-        advice="read the responses; Dr.GRPO's loss_agg_mode, overlong_buffer",
-    ),
-    Rule(
         name="vLLM and trainer",
         judge=_rollout,
-        healthy="rounding: below 0.01 in float32, below 0.02 in 16 bits",
+        healthy="rounding: below 0.02 nats a token",
         meaning="vLLM and the trainer have different policies: old weights, another image, another temperature",
         advice="see actor_rollout_ref.rollout.load_format and the keys below verl; compare with enforce_eager=true",
     ),
@@ -377,20 +272,6 @@ RULES = (
         healthy="both rise",
         meaning="reward hacking, or the policy overfits the training data",
         advice="read the responses with the highest scores; fix the reward; more data; trainer.keep_best",
-    ),
-    Rule(
-        name="step time",
-        judge=_step_time,
-        healthy="steady, or growing with the responses",
-        meaning="longer responses, memory that runs full, another program on the machine",
-        advice="see which phase grows; gpu_memory_utilization, MAX_RESPONSE_LENGTH",
-    ),
-    Rule(
-        name="silence",
-        judge=_silence,
-        healthy="a line or a step in every step's time",
-        meaning="a hung worker or a very long response; the launcher's watchdog ends the run after WATCHDOG_MINUTES",
-        advice="see the end of train.log",
     ),
 )
 
@@ -407,11 +288,9 @@ class Finding(NamedTuple):
         return self.status in ("warning", "failure")
 
     def line(self) -> str:
-        """One line; of an alarm also what it usually means and what to try."""
-        text = f"{self.rule.name}: {self.evidence}"
-        return (
-            f"{self.status}: {text} | usually: {self.rule.meaning} | try: {self.rule.advice}" if self.alarming else text
-        )
+        """One line: of an alarm with what it usually means and what to try."""
+        text = f"{self.status}: {self.rule.name}: {self.evidence}"
+        return f"{text} | usually: {self.rule.meaning} | try: {self.rule.advice}" if self.alarming else text
 
 
 def findings(run: Evidence) -> list[Finding]:
@@ -425,44 +304,31 @@ def findings(run: Evidence) -> list[Finding]:
     return found
 
 
-def findings_of(run: Run, responses: Responses | None = None) -> list[Finding]:
-    """Return what every rule says of a run's folder. Pass the same `Responses` again: they read files once."""
-    written = responses or run.responses()
-    steps = [step.step for step in run.history]
-    groups, validations = written.training.among([step for step in steps if step]), written.validation.among(steps)
-    return findings(Evidence(run.history, run.recipe, groups, validations, run.silent_s))
-
-
 class Health:
     """Judges a run after each step: a line where a rule begins to object, and where it no longer does.
 
     Args:
         recipe: of the run.
         history: its steps up to the checkpoint that it goes on from.
-        responses: those that it writes.
+        validations: those that it writes.
         log: prints a line to the user.
     """
 
     def __init__(
-        self, recipe: Recipe, history: Sequence[Step], responses: Responses, log: Callable[[str], None]
+        self, recipe: Recipe, history: Sequence[Step], validations: Validations, log: Callable[[str], None]
     ) -> None:
-        self._recipe, self._history, self._responses, self._log = recipe, list(history), responses, log
-        self._known: dict[str, Status] = {}
+        self._recipe, self._history, self._validations, self._log = recipe, list(history), validations, log
+        self._alarms: dict[str, Status] = {}
 
     def add_step(self, step: Step) -> None:
         """Take in a step's metrics, and print what changed."""
         self._history.append(step)
-        trained = [each.step for each in self._history if "timing_s/step" in each.data]
-        validated = [each.step for each in self._history if mean_validation(each) is not None]
-        groups = self._responses.training.among(trained[-4 * self._recipe.monitor.window :])
-        evidence = Evidence(self._history, self._recipe, groups, self._responses.validation.among(validated))
-        for finding in findings(evidence):
-            name, before = finding.rule.name, self._known.get(finding.rule.name, "ok")
-            self._known[name] = finding.status
-            if finding.alarming and finding.status != before:
-                self._log(finding.line())
-            elif before in ("warning", "failure") and not finding.alarming:
-                self._log(f"passed: {finding.rule.name}: {finding.evidence}")
+        for finding in findings(Evidence(self._history, self._recipe, self._validations.of(self._history))):
+            before = self._alarms.pop(finding.rule.name, None)
+            if finding.alarming:
+                self._alarms[finding.rule.name] = finding.status
+            if self._alarms.get(finding.rule.name) != before:
+                self._log(finding.line() if finding.alarming else f"passed: {finding.rule.name}: {finding.evidence}")
 
 
 def documented() -> str:

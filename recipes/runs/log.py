@@ -68,14 +68,12 @@ def phase_of(line: Line) -> str | None:
     return next((phase for printed, phase in PHASES if printed in line.text), None)
 
 
-_REWARD_FRAME = "/verl/experimental/reward_loop/"
-"""In the path of verl's files that call the reward."""
 _REWARD_ERROR = "reward_contract.RewardError: "
 """In the line of an exception that names the reward's line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<inner>\(\w+\))?(?:: (?P<message>.*))?$")
+_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
@@ -91,12 +89,6 @@ _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 # Text in the error or near the end of the log -> what to do.
 HINTS: tuple[tuple[str, str], ...] = (
     (
-        r"CUDA error: (uncorrectable|unspecified launch failure|unknown error|no CUDA-capable|hardware)|"
-        r"GPU is lost|GpuIsLost|fallen off the bus",
-        "a GPU failed: `nvidia-smi` and `dmesg | grep -i xid` name it; with CUDA_VISIBLE_DEVICES and GPUS_PER_NODE "
-        "without it, the same command goes on from the last checkpoint",
-    ),
-    (
         r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
         "a GPU's memory ran out: in vLLM lower GPU_MEMORY_UTILIZATION; in log-probabilities or the update lower "
         "worker.actor.max_token_len_per_device; in the optimiser's step set worker.actor.strategy=fsdp2 "
@@ -104,11 +96,7 @@ HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
-        "raise GPU_MEMORY_UTIL or lower MAX_RESPONSE_LENGTH",
-    ),
-    (
-        r"ray\.exceptions\.OutOfMemoryError|running low on memory|Killed$|SIGKILL|oom-kill",
-        "a process ran out of main memory: free some (`free -h`), or lower GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
+        "raise GPU_MEMORY_UTILIZATION or lower MAX_RESPONSE_LENGTH",
     ),
     (
         r"/dev/shm|insufficient shared memory|Bus error",
@@ -121,29 +109,10 @@ HINTS: tuple[tuple[str, str], ...] = (
         "the disk is full: make room (SAVE_LIMIT keeps fewer checkpoints), or set ARTIFACTS_DIR",
     ),
     (
-        r"Address already in use|EADDRINUSE",
-        "a port is taken, mostly by what an earlier run left: see `ps -ef | grep -i ray`",
-    ),
-    (
-        r"ActorUnavailableError",
-        "that process hangs, or its machine is out of reach; the same command goes on from the last checkpoint",
-    ),
-    (
-        r"A worker died or was killed|ActorDiedError|was killed or crashed",
-        "a process died; if nobody ended it, memory ran out: see `dmesg` and `free -h`",
-    ),
-    (
-        r"No module named '(qwen_vl_utils|torchvision)'",
-        "prompts with images need it, and the extras cpu and gpu bring it: run scripts/setup_env.sh, or see "
-        "docs/INSTALLATION.md, section By hand",
-    ),
-    (
-        r"num_samples should be a positive integer value, but got num_samples=0",
-        "no row is left: every prompt is longer than MAX_PROMPT_LENGTH tokens of this model, or the file is empty",
-    ),
-    (
-        r"LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to",
-        "the hub did not answer: set MODEL_PATH to a folder, or HF_ENDPOINT to a mirror",
+        r"ray\.exceptions\.OutOfMemoryError|running low on memory|oom-kill|"
+        r"Killed$|SIGKILL|A worker died or was killed|ActorDiedError|was killed or crashed",
+        "a process died; if nobody ended it, main memory ran out: see `dmesg` and `free -h`, free some, or lower "
+        "GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
     ),
 )
 
@@ -154,28 +123,19 @@ class TrainerError(NamedTuple):
     Attributes:
         error: exception and message, for instance `ValueError: boom`; empty if the log holds no exception.
         frame: `file:line in function` where it was raised; empty if unknown.
-        speaker: Ray's name of the process that raised it; empty for the trainer itself.
         hint: what to do; empty if nothing is known.
     """
 
-    error: str
-    frame: str
-    speaker: str
-    hint: str
+    error: str = ""
+    frame: str = ""
+    hint: str = ""
 
 
 class _Raised(NamedTuple):
-    """An exception in a traceback.
-
-    Attributes:
-        error: its line.
-        frames: `file:line in function`, from the traceback's first to the one that raised it.
-        speaker: the process.
-        position: of the traceback's first line.
-    """
+    """An exception in a traceback: its line, the last frame, the process, and where the traceback begins."""
 
     error: str
-    frames: tuple[str, ...]
+    frame: str
     speaker: str
     position: int
 
@@ -196,46 +156,41 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         [each for each in real if each.error in ended],  # others were survived
         [each for each in real if _FAILED_PROMPT in everything[max(0, each.position - 1)].text],
         real,
-        [each for each in raised if each.error.startswith(_DEAD)],
-        [each for each in raised if each.error.startswith(_SILENT)],
+        [each for each in raised if each.error.startswith((_DEAD, _SILENT))],
         [each for each in raised if not each.error.startswith("SystemExit")],
     )
     chosen = next(filter(None, ranks), None)
-    if chosen is None:
-        process = next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None)
-        if process:
-            error = f"{process} was killed or crashed"
-            return TrainerError(error, "", "", _hint(error))
-        last = next((line for line in reversed(everything) if _ERROR_LINE.match(line.text)), Line("", ""))
-        return TrainerError(last.text, "", last.speaker, _hint(tail))
-    error, frames, speaker, position = chosen[0]
-    if error.startswith(_DEAD):
-        names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
-        error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
-    if error.startswith(_SILENT):
-        error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
-    hint = _hint(error) or _hint(tail)
-    if any(_REWARD_FRAME in frame for frame in frames):
-        hint = "a reward has to give every response a number: mend it, then type the same command again"
-    return TrainerError(error, frames[-1] if frames else "", speaker, hint)
+    if chosen:
+        error, frame, _, position = chosen[0]
+        if error.startswith(_DEAD):
+            names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
+            error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
+        if error.startswith(_SILENT):
+            error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
+        return TrainerError(error, frame, _hint(error) or _hint(tail))
+    if process := next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None):
+        error = f"{process} was killed or crashed"
+        return TrainerError(error, hint=_hint(error))
+    error = next((line.text for line in reversed(everything) if _ERROR_LINE.match(line.text)), "")
+    return TrainerError(error, hint=_hint(tail))
 
 
 def _raised(lines: list[Line]) -> list[_Raised]:
     """The exceptions of all tracebacks, in the order of the tracebacks; each process is followed on its own."""
     begins: dict[str, int] = {}
-    frames: dict[str, list[str]] = {}
+    frames: dict[str, str] = {}
     found: list[_Raised] = []
     for position, (speaker, text) in enumerate(lines):
         if text.lstrip("| ").startswith(_START):
             if speaker not in begins or not _chained(lines[begins[speaker] : position], speaker):
                 begins[speaker] = position
-            frames[speaker] = []
+            frames[speaker] = ""
         elif speaker not in frames or any(noise in text for noise in _NOISE):
             continue
         elif frame := _FRAME.match(text):
-            frames[speaker].append(f"{frame['file']}:{frame['line']} in {frame['function']}")
+            frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
         elif not text.startswith((" ", "\t")) and _ends(text):
-            found.append(_Raised(text, tuple(frames[speaker]), speaker, begins[speaker]))
+            found.append(_Raised(text, frames[speaker], speaker, begins[speaker]))
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]
     return sorted(found, key=lambda each: each.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -32,6 +33,10 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("save", ("timing_s/save_checkpoint",)),
 )
 """Phase of a step -> verl's metrics of the seconds that it took."""
+
+
+Series = list[tuple[int, float]]
+"""(step, value), in order."""
 
 
 class Step(NamedTuple):
@@ -83,14 +88,21 @@ def read_history(*files: Path) -> list[Step]:
     """Every step once, in order; where a step was written again, the later values win.
 
     A resumed run validates the step that it starts from: that line adds to the step's training metrics. A file that is
-    not there has no steps. Lines that are torn or no step are passed over; `unreadable_lines` counts them.
+    not there has no steps. Lines that are torn or no step are passed over.
     """
     steps: dict[int, Step] = {}
-    for line in _lines(files):
-        if step := _parsed(line):
-            earlier = steps.get(step.step)
-            steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
+    for file in files:
+        for line in file.read_bytes().splitlines() if file.is_file() else ():
+            if step := _parsed(line):
+                earlier = steps.get(step.step)
+                steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
     return [steps[number] for number in sorted(steps)]
+
+
+def series(history: Iterable[Step], *names: str) -> Series:
+    """(step, value) of the first of these metrics that a trained step has; what is not finite is left out."""
+    values = ((step.step, step.get(*names)) for step in history if step.step)
+    return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
 
 
 AGGREGATED = ("actor/entropy", "actor/kl_loss")
@@ -117,15 +129,6 @@ def per_token(step: Step, recipe: Recipe | None) -> Step:
     scales = {name: factor / length for name, factor in zip(AGGREGATED, factors, strict=True)}
     scaled = {name: value * scale for name, scale in scales.items() if (value := step.get(name)) is not None}
     return Step(step.step, {**step.data, **scaled})
-
-
-def unreadable_lines(*files: Path) -> int:
-    """Return how many lines are torn or no step."""
-    return sum(_parsed(line) is None for line in _lines(files))
-
-
-def _lines(files: Iterable[Path]) -> Iterable[bytes]:
-    return (line for file in files if file.is_file() for line in file.read_bytes().splitlines() if line.strip())
 
 
 MEASURES = {"accuracy": "acc", "score": "reward"}
@@ -169,17 +172,19 @@ def mean_validation(step: Step) -> float | None:
     return sum(shares.values()) / len(shares) if shares else None
 
 
-def seconds_per_step(history: Sequence[Step], window: int = 20) -> float | None:
-    """Seconds that a step takes, with its share of validations and saves, by the last steps; None before the first."""
-    times = [
-        (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
-        for step in history[-window:]
-        if step.get("timing_s/step") is not None
-    ]
-    if not times:
+def seconds(step: Step) -> float:
+    """Seconds that a step took, with its validation and its save."""
+    return (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
+
+
+def seconds_left(history: Sequence[Step], total: int | None, window: int = 20) -> float | None:
+    """Seconds to go, by the last steps; None where that is not known."""
+    times = [seconds(step) for step in history[-window:] if step.get("timing_s/step") is not None]
+    if not times or total is None:
         return None
     # The mean has the rare long steps in it that the median leaves out, but also a first step that warms up.
-    return mean(times) if len(times) > 5 else median(times)
+    typical = mean(times) if len(times) > 5 else median(times)
+    return max(0, total - history[-1].step) * typical
 
 
 _OF_UPDATE = {

@@ -16,8 +16,6 @@ from pathlib import Path
 import psutil
 
 _PR_SET_PDEATHSIG = 1
-
-
 MARK = "GRPO_RECIPES_RUN"
 """Environment variable whose value is one run's own."""
 
@@ -48,9 +46,9 @@ class Child:
                 preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
         self.pid = self._process.pid
-        self._mark = f"{MARK}={mark}".encode()
-        self._known: dict[tuple[int, float], psutil.Process] = {}
-        self._foreign: set[tuple[int, float]] = set()
+        self._mark = mark
+        self._known: set[psutil.Process] = set()
+        self._foreign: set[psutil.Process] = set()
         self.refresh()
 
     def poll(self) -> int | None:
@@ -59,43 +57,35 @@ class Child:
 
     def refresh(self) -> list[psutil.Process]:
         """The run's living processes, zombies left out."""
-        ours = {pid for pid, _ in self._known} | {self.pid}
-        for process in sorted(
-            psutil.process_iter(["ppid", "create_time"]), key=lambda each: each.info["create_time"] or 0
-        ):
-            identity = (process.pid, process.info["create_time"] or 0.0)
-            if identity in self._known:
+        ours = {self.pid, *(process.pid for process in self._known)}
+        every = psutil.process_iter(["ppid", "create_time"])
+        for process in sorted(every, key=lambda each: each.info["create_time"] or 0):
+            if process in self._known or process in self._foreign:
                 continue
-            by_descent = process.pid == self.pid or process.info["ppid"] in ours
-            if by_descent or (identity not in self._foreign and self._is_marked(process.pid)):
-                self._known[identity] = process
+            if process.pid == self.pid or process.info["ppid"] in ours or self._is_marked(process):
+                self._known.add(process)
                 ours.add(process.pid)
             else:
-                self._foreign.add(identity)
-        self._known = {identity: process for identity, process in self._known.items() if _is_alive(process)}
-        return list(self._known.values())
+                self._foreign.add(process)
+        self._known = set(filter(_is_alive, self._known))
+        return list(self._known)
 
     def cpu_seconds(self) -> float:
         """User and system time of the living processes together."""
         total = 0.0
-        for process in self._known.values():
+        for process in self._known:
             with suppress(*_GONE):
                 times = process.cpu_times()
                 total += times.user + times.system
         return total
 
-    def stop(
-        self, terminate_s: float = 15.0, kill_s: float = 5.0, abort: Callable[[], bool] = lambda: False
-    ) -> list[int]:
+    def stop(self, terminate_s: float = 15.0, kill_s: float = 5.0, abort: Callable[[], bool] = lambda: False) -> None:
         """End the run: first the trainer alone, so that it can close Ray; then everyone; then without asking.
 
         Args:
             terminate_s: seconds that the trainer has to end by itself after SIGTERM.
             kill_s: seconds that the other processes have after SIGTERM before SIGKILL.
             abort: called while waiting; true ends every wait.
-
-        Returns:
-            The processes that are left even so (none, unless they belong to another user).
         """
         root = [process for process in self.refresh() if process.pid == self.pid]
         _send(root, signal.SIGTERM)
@@ -107,7 +97,6 @@ class Child:
             _send(left, signal.SIGKILL)
             time.sleep(0.1)
         self._process.wait()
-        return [process.pid for process in left]
 
     def _wait(self, seconds: float, abort: Callable[[], bool], only_root: bool = False) -> None:
         deadline = time.monotonic() + seconds
@@ -117,11 +106,10 @@ class Child:
                 return
             time.sleep(0.1)
 
-    def _is_marked(self, pid: int) -> bool:
-        try:
-            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
+    def _is_marked(self, process: psutil.Process) -> bool:
+        with suppress(*_GONE):
+            return bool(process.environ().get(MARK) == self._mark)
+        return False
 
 
 def _end_with_parent() -> None:
@@ -153,31 +141,17 @@ container, which cannot be seen from here."""
 
 @contextmanager
 def shared_memory_cleared(folder: Path = SHARED_MEMORY) -> Iterator[None]:
-    """On exit, remove the files that were made meanwhile and that no living process has mapped."""
-    before = _own_files(folder)
+    """On exit, remove the user's files that were made meanwhile and that no living process has mapped."""
+    before = set(folder.glob(NAMES))
     try:
         yield
     finally:
-        if new := _own_files(folder) - before:
-            mapped = _mapped()
+        if new := set(folder.glob(NAMES)) - before:
+            maps = ""
+            for file in Path("/proc").glob("[0-9]*/maps"):
+                with suppress(OSError):
+                    maps += file.read_text(errors="replace")
             for path in new:
-                if str(path) not in mapped:
-                    path.unlink(missing_ok=True)
-
-
-def _own_files(folder: Path) -> set[Path]:
-    files = set()
-    for path in folder.glob(NAMES):
-        with suppress(FileNotFoundError):
-            if path.stat().st_uid == os.getuid():
-                files.add(path)
-    return files
-
-
-def _mapped() -> str:
-    """The memory maps of all processes that can be read."""
-    maps = []
-    for file in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):
-            maps.append(file.read_text(errors="replace"))
-    return "".join(maps)
+                if str(path) not in maps:
+                    with suppress(OSError):  # gone, or another user's
+                        path.unlink()

@@ -10,23 +10,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
 from recipes.config.rewards import shown_reward
 from recipes.config.variables import read_arguments, variable_names
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
-from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint
+from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.files import write_whole
-from recipes.model_files import local_model
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
 from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.folder import RunFiles
+from recipes.runs.log import TrainerError
 from recipes.runs.metrics import Step, number, read_history, validations
-from recipes.runs.responses import read_dump, validation_files
+from recipes.runs.responses import read_validations
 from recipes.runs.supervise import Outcome
 
 if TYPE_CHECKING:
@@ -51,56 +49,38 @@ def close(
         The exit code of the launcher.
     """
     place = Path(str(recipe.trainer.save_checkpoint_path))
-    checkpoint = last_checkpoint(place)
+    checkpoint, best = last_checkpoint(place), best_checkpoint(place)
     if outcome and outcome.exit_code:
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
-    commands = next_commands(recipe, task, checkpoint, total, os.environ, overrides)
+    rows = results(read_history(files.metrics), total)
+    saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
+    rows.append(("checkpoint", saved))
+    if best:
+        kept = relative_to_cwd(place / BEST)
+        rows.append(("best checkpoint", f"{kept} (step {best.step}, {best.chosen_by['metric']} {number(best.value)})"))
+    rows += [("log", str(relative_to_cwd(files.log)))]
+    rows += next_commands(recipe, task, checkpoint, total, os.environ, overrides)
     if checkpoint and checkpoint.model:
         model = relative_to_cwd(checkpoint.model)
-        commands.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
-        commands.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
-        commands.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
-    history = read_history(files.metrics)
-    console.print(table(summary(history, total, checkpoint, files.log, commands, best_checkpoint(place))))
+        rows.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
+        rows.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
+        rows.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
+    # Lines are never broken, so that paths and commands can be copied.
+    width = max(len(name) for name, _ in rows)
+    console.print("\n".join(["-" * 80, *(f"{name:<{width}}  {value}" for name, value in rows), "-" * 80]))
     return 0
 
 
-def summary(
-    history: list[Step],
-    total: int | None,
-    checkpoint: Checkpoint | None,
-    log: Path,
-    next_commands: list[tuple[str, str]],
-    best: Best | None = None,
-) -> list[tuple[str, str]]:
-    """The rows of the closing table.
-
-    Args:
-        history: all steps of the experiment, those of earlier attempts included.
-        total: steps of the run, where known.
-        next_commands: (what for, command).
-        best: the kept best checkpoint.
-    """
+def results(history: list[Step], total: int | None) -> list[tuple[str, str]]:
+    """The steps of the experiment, those of earlier attempts included, and its first and last validation."""
     done = max((step.step for step in history), default=0)
     rows = [("steps", f"{done} of {total}" if total else str(done))]
     for (measure, source), values in validations(history).items():
         (at, before), (then, after) = values[0], values[-1]
         later = f" -> {number(after)} (step {then})" if then != at else ""
         rows.append((f"validation {measure}", f"{source}: {number(before)} (step {at}){later}"))
-    saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
-    rows.append(("checkpoint", saved))
-    if best and checkpoint:
-        kept = relative_to_cwd(checkpoint.folder.parent / BEST)
-        rows.append(("best checkpoint", f"{kept} (step {best.step}, {best.chosen_by['metric']} {number(best.value)})"))
-    return [*rows, ("log", str(relative_to_cwd(log))), *next_commands]
-
-
-def table(rows: list[tuple[str, str]]) -> str:
-    """Rows as aligned text. Lines are never broken, so that paths and commands can be copied."""
-    width = max(len(name) for name, _ in rows)
-    rule = "-" * (width + 2 + min(100, max(len(value) for _, value in rows)))
-    return "\n".join([rule, *(f"{name:<{width}}  {value}" for name, value in rows), rule])
+    return rows
 
 
 def launcher(task: str) -> str:
@@ -143,20 +123,14 @@ def next_commands(
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
     """Return why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
-    lines = []
-    if outcome.left:
-        lines.append(f"warning: these processes could not be ended: {', '.join(map(str, outcome.left))}")
     if outcome.interrupted:
-        lines.append(f"stopped by {outcome.interrupted.name}")
+        lines = [f"stopped by {outcome.interrupted.name}"]
     elif outcome.fault:
-        lines += [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
+        lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
     else:
-        lines += _trainer_error(outcome, log)
-    if outcome.fault:
-        if checkpoint:
-            lines.append(
-                f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}"
-            )
+        lines = _trainer_error(outcome, log)
+    if outcome.fault and checkpoint:
+        lines.append(f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}")
     elif checkpoint:
         lines.append(f"the run can be resumed from step {checkpoint.step}: the same command again")
     else:
@@ -166,15 +140,13 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
 
 def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
     """The first real error of the log, where it was raised, and what to do."""
-    error, lines = outcome.error, []
-    if outcome.hung:
-        lines.append(f"error: the trainer hung and was stopped: {outcome.hung}")
-    cause = error.error if error and error.error else exit_reason(outcome.code)
-    lines.append(f"{'cause' if outcome.hung else 'error'}: {cause}")
-    if error and error.frame:
-        lines.append(f"  where: {error.frame}{f' {error.speaker}' if error.speaker else ''}")
+    error = outcome.error or TrainerError()
+    lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
+    lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or exit_reason(outcome.code)}")
+    if error.frame:
+        lines.append(f"  where: {error.frame}")
     lines.append(f"  log:   {relative_to_cwd(log)}")
-    if error and error.hint:
+    if error.hint:
         lines.append(f"  fix:   {error.hint}")
     return lines
 
@@ -210,12 +182,11 @@ def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
-    files = {at: file for at, file in validation_files(run_dir(experiment)).items() if at <= step}
-    ends = {at: read_dump(files[at]) for at in sorted({min(files), max(files)})} if files else {}
+    dumps = {at: dump for at, dump in read_validations(run_dir(experiment))[0].items() if at <= step}
+    ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")
     return template.render(
-        licence=licence_of(base),
         on_hub=not Path(base).is_dir(),
         experiment=experiment,
         base_model=os.path.relpath(base, ROOT) if Path(base).is_relative_to(ROOT) else base,
@@ -231,19 +202,3 @@ def card(recipe: Recipe, step: int) -> str:
         commit=git_commit(),
         configuration=to_yaml(recipe).replace(f"{artifacts()}/", "artifacts/").replace(f"{ROOT}/", "").strip(),
     )
-
-
-def licence_of(model: str) -> str:
-    """The licence that a local model's card states; `unknown` without one. The repository's own models have its own."""
-    from huggingface_hub import metadata_load
-
-    folder = local_model(model)
-    if folder is None:
-        return "unknown"
-    if folder.resolve().is_relative_to(ROOT / "recipes"):
-        return "apache-2.0"
-    try:
-        fields = metadata_load(folder / CARD) or {}
-    except (OSError, ValueError, yaml.YAMLError):
-        return "unknown"  # no card, or one whose metadata is broken
-    return str(fields.get("license") or "unknown")

@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,17 +26,9 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import (
-    MetricsFollower,
-    Step,
-    mean_validation,
-    measure_of,
-    number,
-    per_token,
-    read_history,
-)
+from recipes.runs.metrics import MetricsFollower, Step, mean_validation, measure_of, number, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.responses import Responses
+from recipes.runs.responses import Validations
 from recipes.runs.terminal import Progress
 
 if TYPE_CHECKING:
@@ -74,17 +65,16 @@ class Watchdog:
     def __init__(
         self, limit_s: float, now: float, window_s: float = 20.0, crowding: Callable[[], float] = lambda: 1.0
     ) -> None:
-        self._limit, self._crowding = limit_s, crowding
-        self._window = min(window_s, limit_s)
-        self._signed = now
-        self._idle_since: float | None = None
-        self._longest, self._stepped = 0.0, False
-        self._cpu: deque[tuple[float, float]] = deque()
+        self._limit, self._window, self._crowding = limit_s, min(window_s, limit_s / 2), crowding
+        self._alive_at, self._idle, self._stepped = now, False, False
+        self._longest = 0.0
+        self._measured: tuple[float, float] | None = None
 
     def note_output(self, now: float) -> None:
-        """Note new lines."""
-        self._end_idleness(now)
-        self._signed = now
+        """Note a sign of life: new lines, or work."""
+        if self._idle:
+            self._longest = max(self._longest, now - self._alive_at)
+        self._alive_at, self._idle = now, False
 
     def note_step(self, now: float) -> None:
         """Note a completed step."""
@@ -93,32 +83,21 @@ class Watchdog:
 
     def note_cpu(self, now: float, seconds: float) -> None:
         """Note the CPU time that the run's processes have used together."""
-        self._cpu.append((now, seconds))
-        while len(self._cpu) > 2 and now - self._cpu[1][0] >= self._window:
-            self._cpu.popleft()
-        if not self._is_idle():
-            self._end_idleness(now)
-        elif self._idle_since is None:
-            self._idle_since = max(self._cpu[0][0], self._signed)
+        since, before = self._measured = self._measured or (now, seconds)
+        if now - since < self._window:
+            return
+        self._measured = now, seconds
+        # A process that ended takes its seconds along, so the sum may fall: that is work too.
+        if abs(seconds - before) < IDLE_SHARE / max(1.0, self._crowding()) * (now - since):
+            self._idle = True
+        else:
+            self.note_output(now)
 
     def verdict(self, now: float) -> str | None:
         """Return why the run has to be ended; None while it may go on."""
-        idle = self._idle_for(now)
-        if idle < max((1.0 if self._stepped else STARTING) * self._limit, LONGER * self._longest):
-            return None
-        return f"no output and no work for {idle / 60:.0f} minutes"
-
-    def _idle_for(self, now: float) -> float:
-        return 0.0 if self._idle_since is None else now - self._idle_since
-
-    def _end_idleness(self, now: float) -> None:
-        self._longest, self._idle_since = max(self._longest, self._idle_for(now)), None
-
-    def _is_idle(self) -> bool:
-        (since, before), (now, after) = self._cpu[0], self._cpu[-1]
-        share = IDLE_SHARE / max(1.0, self._crowding())
-        # A process that ended takes its seconds along, so the sum may fall: that is work too.
-        return now - since >= self._window * 0.5 and abs(after - before) < share * (now - since)
+        silent = now - self._alive_at
+        most = max((1.0 if self._stepped else STARTING) * self._limit, LONGER * self._longest)
+        return f"no output and no work for {silent / 60:.0f} minutes" if self._idle and silent >= most else None
 
 
 def crowding() -> float:
@@ -128,7 +107,6 @@ def crowding() -> float:
 
 _POLL_S = 0.2
 _PROCESSES_EVERY_S = 2.0
-_RESPONSES_WAIT_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -142,7 +120,6 @@ class Outcome:
         hung: why the watchdog ended the run.
         fault: what is wrong with a step's metrics, for which the run was ended.
         error: the first real error of a run that failed.
-        left: processes that could not be ended.
     """
 
     code: int
@@ -150,7 +127,6 @@ class Outcome:
     hung: str | None = None
     fault: str | None = None
     error: TrainerError | None = None
-    left: tuple[int, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -158,47 +134,6 @@ class Outcome:
         if self.interrupted:
             return 128 + self.interrupted
         return 1 if self.hung or self.fault or self.code != 0 else 0
-
-
-class _Follower:
-    """Prints what is new since the last call: log lines, and steps in order, each when its responses are written.
-
-    Attributes:
-        fault: the first text that one of `on_step` returned.
-    """
-
-    def __init__(
-        self,
-        log: LogReader,
-        metrics: MetricsFollower,
-        watchdog: Watchdog,
-        progress: Progress,
-        on_step: Sequence[Callable[[Step], str | None]],
-    ) -> None:
-        self._log, self._metrics, self._watchdog = log, metrics, watchdog
-        self._progress, self._on_step = progress, on_step
-        self._waiting: deque[tuple[float, Step]] = deque()
-        self.fault: str | None = None
-
-    def read(self, last: bool = False) -> None:
-        """Take in what is new; at the last look no step waits for its responses."""
-        now = time.monotonic()
-        if lines := self._log.read():
-            self._watchdog.note_output(now)
-        for phase in filter(None, map(phase_of, lines)):
-            self._progress.phase(phase)
-        if steps := self._metrics.poll():
-            self._watchdog.note_step(now)
-            self._waiting += [(now, step) for step in steps]
-        while self._waiting and (last or self._is_complete(*self._waiting[0], now)):
-            _, step = self._waiting.popleft()
-            self._progress.step(step)
-            faults = [act(step) for act in self._on_step]
-            self.fault = self.fault or next(filter(None, faults), None)
-
-    def _is_complete(self, since: float, step: Step, now: float) -> bool:
-        trained = step.get("timing_s/step") is not None
-        return not trained or self._progress.has_responses(step) or now - since > _RESPONSES_WAIT_S
 
 
 def supervise(
@@ -220,19 +155,32 @@ def supervise(
         limit_s: of the watchdog.
         on_step: called with each step after its line; a text that one returns is a fault, which ends the run.
     """
-    watchdog = Watchdog(limit_s, time.monotonic(), crowding=crowding)
-    new = _Follower(LogReader(log, offset), metrics, watchdog, progress, on_step)
+    watchdog, lines = Watchdog(limit_s, time.monotonic(), crowding=crowding), LogReader(log, offset)
+    faults: list[str] = []
+
+    def look() -> None:
+        """Print what is new."""
+        now = time.monotonic()
+        if new := lines.read():
+            watchdog.note_output(now)
+        for phase in filter(None, map(phase_of, new)):
+            progress.phase(phase)
+        for step in metrics.poll():
+            watchdog.note_step(now)
+            progress.step(step)
+            faults.extend(filter(None, [act(step) for act in on_step]))
+
     looked_at_processes, hung = 0.0, None
     with _caught_signals() as caught:
         while child.poll() is None and not caught:
-            new.read()
+            look()
             now = time.monotonic()
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
                 looked_at_processes = now
                 child.refresh()
                 watchdog.note_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
-            if hung or new.fault:
+            if hung or faults:
                 break
             progress.tick()
             time.sleep(_POLL_S)
@@ -240,17 +188,16 @@ def supervise(
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
         asked = len(caught)
-        left = child.stop(terminate_s=1.0 if hung or new.fault else 15.0, abort=lambda: len(caught) > asked)
-    new.read(last=True)
+        child.stop(terminate_s=1.0 if hung or faults else 15.0, abort=lambda: len(caught) > asked)
+    look()
     code = child.poll() or 0
-    failed = hung is not None or (code != 0 and not caught and not new.fault)
+    failed = hung is not None or (code != 0 and not caught and not faults)
     return Outcome(
         code=code,
         interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
         hung=hung,
-        fault=new.fault,
+        fault=faults[0] if faults else None,
         error=first_error(LogReader(log, offset).read()) if failed else None,
-        left=tuple(left),
     )
 
 
@@ -332,21 +279,19 @@ def train(
         total: steps of the run, where known.
         limit_s: of the watchdog.
     """
-    bounds = rollout_mismatch.bounds(recipe, os.environ)
+    most = rollout_mismatch.bound(recipe, os.environ)
     withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
     for note in recipe.unread:  # the last lines before hours of training: a mistyped MAX_STEPS shows in the number
         console.print(f"note: {note}; the run makes {counted(total, 'step') if total else 'all steps'}")
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 
-    written = Responses.of(recipe.trainer, since=time.time())
     on_step: list[Callable[[Step], str | None]] = [
-        partial(rollout_mismatch.disagreement, limits=bounds),
-        Health(recipe, history, written, console.print).add_step,
+        partial(rollout_mismatch.disagreement, most=most),
+        Health(recipe, history, Validations(files.folder), console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
-    responses = written.training.of if recipe.trainer.rollout_data_dir else None
-    progress = Progress(console, total, responses)
+    progress = Progress(console, total)
     with shared_memory_cleared():
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(

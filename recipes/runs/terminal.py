@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.engines.reward_contract import PART, logged_parts
+from recipes.engines.reward_contract import PART, TRAINING_ACCURACY, logged_parts
 from recipes.errors import counted
 from recipes.runs.folder import Run, read
-from recipes.runs.health import Status, findings_of
+from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import (
     KL,
     SHOWN,
@@ -22,10 +21,11 @@ from recipes.runs.metrics import (
     mean_validation,
     measure_of,
     number,
-    seconds_per_step,
+    seconds,
+    seconds_left,
     validation,
 )
-from recipes.runs.responses import Groups, Responses
+from recipes.runs.responses import Validations
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,33 +34,30 @@ if TYPE_CHECKING:
 _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
 """Seconds between two lines: until the first step, and after it."""
+LOOK_S = 2.0
+"""Seconds between two looks of `watch`."""
 
 
 def time_left(recent: Sequence[Step], total: int | None) -> str:
     """`56 steps, 3.4 h left`, by the last steps; empty where that is not known, or nothing is left."""
-    seconds = seconds_per_step(recent)
-    steps = total - recent[-1].step if total and recent else 0
-    if seconds is None or steps <= 0:
-        return ""
-    return f"{counted(steps, 'step')}, {duration(steps * seconds)} left"
+    left = seconds_left(recent, total)
+    return f"{counted((total or 0) - recent[-1].step, 'step')}, {duration(left)} left" if left else ""
 
 
-def step_line(step: Step, total: int | None, responses: Groups | None = None, left: str = "") -> str:
+def step_line(step: Step, total: int | None, left: str = "") -> str:
     """One step in one line.
 
     Args:
         step: its metrics.
         total: steps of the run, where known.
-        responses: its training responses, where they were written.
         left: steps and time to go, as `time_left` has them.
     """
-    accuracy = f"accuracy {number(responses.value)}" if responses and responses.measure == "accuracy" else ""
-    speed = step.get("perf/throughput")
+    accuracy, speed = step.get(TRAINING_ACCURACY), step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
-        accuracy,
+        "" if accuracy is None else f"accuracy {number(accuracy)}",
         f"entropy {number(step.get('actor/entropy'))}",
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
@@ -72,13 +69,9 @@ def step_line(step: Step, total: int | None, responses: Groups | None = None, le
 
 
 def _times(step: Step) -> str:
-    phases = []
-    for name, keys in TIMINGS:
-        seconds = sum(step.get(key) or 0.0 for key in keys)
-        if seconds >= _SHOWN_FROM_S:
-            phases.append(f"{name} {seconds:.1f}")
-    total = sum(step.get(key) or 0.0 for key in ("timing_s/step", "timing_s/testing"))
-    return f"{total:.1f} s" + (f" ({', '.join(phases)})" if phases else "")
+    phases = {name: sum(step.get(key) or 0.0 for key in keys) for name, keys in TIMINGS}
+    shown = ", ".join(f"{name} {spent:.1f}" for name, spent in phases.items() if spent >= _SHOWN_FROM_S)
+    return f"{seconds(step):.1f} s" + (f" ({shown})" if shown else "")
 
 
 def validation_line(step: Step) -> str | None:
@@ -93,21 +86,13 @@ class Progress:
     Args:
         console: where to.
         total: steps of the run, where known.
-        responses: step number -> its training responses, once they are written; None where the run writes none.
         clock: seconds.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        total: int | None,
-        responses: Callable[[int], Groups | None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._console, self._total, self._responses, self._clock = console, total, responses, clock
-        self._started = self._since = clock()
+    def __init__(self, console: Console, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._total, self._clock = console, total, clock
+        self._started = self._since = self._said = clock()
         self._activity = ""
-        self._said = self._started
         self._recent: deque[Step] = deque(maxlen=20)
 
     def phase(self, name: str) -> None:
@@ -122,8 +107,7 @@ class Progress:
         if step.get("timing_s/step") is not None:
             self._recent.append(step)
             left = time_left([*self._recent], self._total)
-            responses = self._responses(step.step) if self._responses else None
-            self.note(step_line(step, self._total, responses, left))
+            self.note(step_line(step, self._total, left))
         if line := validation_line(step):
             self.note(line)
         if self._total is None or step.step < self._total:
@@ -131,10 +115,6 @@ class Progress:
             self._now(f"step {step.step + 1}{of}" + (f" ({left})" if left else ""))
         else:
             self._now("closing")
-
-    def has_responses(self, step: Step) -> bool:
-        """Return whether the responses of a step are written, or never will be."""
-        return self._responses is None or self._responses(step.step) is not None
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -149,24 +129,6 @@ class Progress:
 
     def _now(self, activity: str) -> None:
         self._activity, self._since = activity, self._clock()
-
-
-LIGHTS: dict[Status, tuple[str, str]] = {
-    "ok": ("green", "●"),
-    "explained": ("cyan", "●"),
-    "unknown": ("dim", "○"),
-    "warning": ("yellow", "▲"),
-    "failure": ("bold red", "✖"),
-}
-_BARS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: Iterable[float], width: int = 40) -> str:
-    """Values as bars between their least and their greatest; evenly spread ones where there are more than `width`."""
-    points = [value for value in values if math.isfinite(value)]
-    points = points[:: math.ceil(len(points) / width) or 1]
-    low, high = min(points, default=0.0), max(points, default=0.0)
-    return "".join(_BARS[int((value - low) / ((high - low) or 1.0) * (len(_BARS) - 1))] for value in points)
 
 
 def listing(runs: Iterable[Run]) -> Table:
@@ -188,58 +150,46 @@ def _held_out(run: Run) -> str:
     return f"{run.measure} {number(run.held_out)}" if run.validated else "-"
 
 
-def view(run: Run, responses: Responses) -> RenderableType:
-    """One run: head, curves, rules, notes."""
+def view(run: Run, validations: Validations) -> RenderableType:
+    """One run: head, first and last of each metric, rules, the last step, notes."""
     from rich.console import Group
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    trained = [step for step in run.history if step.step]
-    head = f"[bold]{escape(run.name)}[/]  {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}"
-    head += f", {_held_out(run)}" if run.validated else ""
+    head = f"{run.name}: {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}, {_held_out(run)}"
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
-    curves = Table(box=None, pad_edge=False, show_header=False)
-    validated = [value for step in run.history if (value := mean_validation(step)) is not None]
-    series = [(f"held-out {run.measure}", validated)]
-    series += [(name, [value for _, value in run.series(*keys)]) for name, keys in SHOWN.items()]
-    for name, values in series:
+    head += f", last written {duration(run.silent_s)} ago" if run.silent_s is not None else ""
+    metrics, rules = (Table(box=None, pad_edge=False, show_header=False) for _ in range(2))
+    held_out = [value for step in run.history if (value := mean_validation(step)) is not None]
+    rows = {f"held-out {run.measure}": held_out}
+    rows |= {name: [value for _, value in run.series(*keys)] for name, keys in SHOWN.items()}
+    for name, values in rows.items():
         if values:
-            curves.add_row(name, sparkline(values), " → ".join(map(number, values[:: max(1, len(values) - 1)])))
-    lights = Table(box=None, pad_edge=False, show_header=False)
-    for finding in findings_of(run, responses):
-        colour, light = LIGHTS[finding.status]
-        text = escape(finding.evidence)
-        if finding.alarming:
-            text += f"\n[dim]usually: {escape(finding.rule.meaning)}\ntry: {escape(finding.rule.advice)}[/]"
-        lights.add_row(f"[{colour}]{light}[/]", finding.rule.name, text)
-    last = "no step yet"
-    if trained:
-        last = escape(step_line(trained[-1], run.total, responses.training.of(trained[-1].step)))
-    notes = [f"[yellow]note: {escape(note)}[/]" for note in run.notes]
-    return Group(head, "", curves, "", lights, "", last, *notes)
+            metrics.add_row(name, f"{number(values[0])} → {number(values[-1])}")
+    for finding in findings(Evidence(run.history, run.recipe, validations.of(run.history))):
+        advice = f"\nusually: {finding.rule.meaning}\ntry: {finding.rule.advice}" if finding.alarming else ""
+        rules.add_row(finding.status, finding.rule.name, Text(finding.evidence + advice))
+    last = next((step_line(step, run.total) for step in reversed(run.history) if step.step), "no step yet")
+    return Group(Text(head), "", metrics, "", rules, "", *map(Text, [last, *(f"note: {note}" for note in run.notes)]))
 
 
-def watch(
-    folder: Path, console: Console, every_s: float, once: bool, sleep: Callable[[float], None] = time.sleep
-) -> None:
+def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], None] = time.sleep) -> None:
     """Show a run until it ends or Ctrl-C; only files are read, so the run pays nothing.
 
     Args:
-        every_s: seconds between two looks.
         once: show the run as it is now and return; so it is where the output is no terminal.
     """
     from rich.live import Live
 
-    run = read(folder)
-    responses = run.responses()
+    run, validations = read(folder), Validations(folder)
     if once or not console.is_terminal:
-        console.print(view(run, responses))
+        console.print(view(run, validations))
         return
-    with Live(view(run, responses), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(view(run, validations), console=console, auto_refresh=False, vertical_overflow="visible") as live:
         try:
             while run.state in ("starting", "running"):
-                sleep(every_s)
+                sleep(LOOK_S)
                 run = read(folder)
-                live.update(view(run, responses), refresh=True)
+                live.update(view(run, validations), refresh=True)
         except KeyboardInterrupt:
             return

@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.engines.reward_contract import ZERO_VARIANCE, is_flat
 from recipes.paths import ROOT
 from recipes.runs.metrics import read_history, validation
-from recipes.runs.responses import is_flat, read_dump
-from recipes.runs.rollout_mismatch import DIFFERENCE, KL
+from recipes.runs.responses import read_dump
+from recipes.runs.rollout_mismatch import KL
 
 pytestmark = pytest.mark.trainer(seconds=60)
 
@@ -25,6 +26,7 @@ NUMBER_GAME = ROOT / "examples" / "number_game_agent" / "qwen2_5_vl_3b_numgame_g
 CUSTOM = ROOT / "examples" / "custom_task" / "train.sh"
 TINY_NUMBER_GAME = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
 SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data" / "test.parquet"
+DIFFERENCE = "training/rollout_probs_diff_max"
 EXACT = 1e-3
 """Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
 rounding. Eight runs of these recipes showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
@@ -60,8 +62,9 @@ def require_a_step(artifacts: Path, task: str, architecture: str = "", checkpoin
     assert [step.step for step in steps] == [0, 1]
     assert all(0 <= accuracy <= 1 for step in steps for accuracy in validation(step).values())
     groups = read_dump(run / "rollouts" / "1.jsonl").groups.values()
-    mixed = [group for group in groups if not is_flat([each.score for each in group])]
-    assert steps[1].get("actor/grad_norm") > 0 or not mixed
+    flat = [is_flat(each.score for each in group) for group in groups]
+    assert steps[1].get(ZERO_VARIANCE) == pytest.approx(sum(flat) / len(flat))
+    assert steps[1].get("actor/grad_norm") > 0 or all(flat)
     assert steps[1].get(DIFFERENCE) < EXACT
     assert abs(steps[1].get(KL)) < EXACT
     model = artifacts / checkpoints / task / "global_step_1" / "actor" / "huggingface"

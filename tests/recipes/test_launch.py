@@ -31,7 +31,6 @@ def fake_engine(mode, steps, folder):
     def environment(recipe, environ):
         return {
             "FAKE_PIDS": str(folder / "pids"),
-            "FAKE_ROLLOUTS": str(recipe.trainer.rollout_data_dir),
             "FAKE_CHECKPOINTS": str(resume.folder(recipe)),
         }
 

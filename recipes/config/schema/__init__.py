@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves, sections
-from recipes.config.schema.recipe import LAUNCHERS, Monitor, Recipe
+from recipes.config.schema.recipe import LAUNCHERS, Recipe
 from recipes.config.schema.worker import verl_loss
 
 __all__ = [
     "LAUNCHERS",
     "Leaf",
-    "Monitor",
     "Recipe",
     "Section",
     "Setting",

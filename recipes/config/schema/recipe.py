@@ -1,4 +1,4 @@
-"""The keys of a recipe: `data`, `algorithm`, `trainer`, `monitor`, and the recipe as a whole."""
+"""The keys of a recipe: `data`, `algorithm`, `trainer`, and the recipe as a whole."""
 
 from __future__ import annotations
 
@@ -268,32 +268,6 @@ class Algorithm(Section):
     )
 
 
-class Monitor(Section):
-    """The bounds at which rules warn. Rules compare windows of steps, never single steps."""
-
-    launcher: ClassVar[bool] = True
-    when_resumed: ClassVar[Resume] = "setting"
-
-    window: int = key(5, "steps in a window", ge=2)
-    entropy_collapse: float = key(0.01, "nats a token; below it the policy has collapsed", ge=0)
-    entropy_low: float = key(0.03, "nats a token; below it a warning", ge=0)
-    entropy_change: float = key(3.0, "warn where entropy rises or falls by this factor from its first window", gt=1)
-    kl: float = key(0.5, "nats a token to the reference", gt=0)
-    kl_growth: float = key(4.0, "warn where KL grows by this factor from window to window, above a fifth of kl", gt=1)
-    grad_norm: float = key(5.0, "norm of the gradient before clipping, median of a window", gt=0)
-    grad_norm_spike: float = key(10.0, "warn where a step's norm is above the median by this factor", gt=1)
-    zero_variance_groups: float = key(0.8, "share of groups whose responses all have the same score", gt=0, le=1)
-    clip_fraction: float = key(0.3, "share of tokens whose ratio is clipped", gt=0, le=1)
-    truncation: float = key(0.25, "share of responses cut at max_response_length", gt=0, le=1)
-    length_change: float = key(
-        3.0, "warn where responses get longer or shorter by this factor from the first window", gt=1
-    )
-    rollout_kl: float = key(0.02, "nats a token between vLLM and the trainer; rounding in 16 bits stays below", gt=0)
-    reward_gain: float = key(0.1, "rise of the training score that a held-out accuracy should follow", gt=0)
-    step_time: float = key(1.5, "warn where steps take longer than in the first window by this factor", gt=1)
-    silence: float = key(10.0, "warn after this many times a step's usual time without a sign of life", gt=1)
-
-
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
 
 
@@ -458,7 +432,6 @@ class Recipe(Resolved):
     algorithm: Algorithm = Algorithm()
     worker: Worker = Worker()
     trainer: Trainer = Trainer()
-    monitor: Monitor = Monitor()
     verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are", launcher=True)
 
     _circumstances: Circumstances = PrivateAttr(default=Circumstances())

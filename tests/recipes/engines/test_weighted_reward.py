@@ -109,9 +109,10 @@ def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path):
 
 
 def test_metrics_of_rewards_are_means_and_the_spread_is_of_groups():
-    results = [{"reward/a": value, "acc": 1} for value in (0.0, 1.0, 1.0, 1.0)]
-    metrics = reward_metrics(["p", "p", "q", "q"], [0.0, 1.0, 3.0, 3.0], results)
-    assert metrics == pytest.approx({"reward/a": 0.75, "reward_std": 0.5 * 2**-0.5})
+    results = [{"reward/a": value, "acc": value} for value in (0.0, 1.0, 1.0, 1.0)]
+    metrics = reward_metrics(["p", "p", "q", "q"], [0.0, 1.0, 0.1 + 0.2 + 0.7, 1.0], results)
+    spread = {"reward_std": 0.5 * 2**-0.5, "frac_reward_zero_std": 0.5}
+    assert metrics == pytest.approx({"reward/a": 0.75, "reward_accuracy": 0.75} | spread)
     assert reward_metrics(["p", "q"], [0.0, 1.0], [{}, {}]) == {}, "groups of one have no spread"
     assert logged_parts(metrics) == ["reward/a"]
     of_easyr1 = ["reward/overall", "reward/accuracy", "reward/reward/a", "reward/a"]

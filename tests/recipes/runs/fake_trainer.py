@@ -1,7 +1,6 @@
 """Stands in for verl's trainer: writes metrics and log lines as it does, and misbehaves on request.
 
-`fake_trainer.py MODE [STEPS]`; the metrics go to VERL_FILE_LOGGER_PATH, rollouts to FAKE_ROLLOUTS, checkpoints to
-FAKE_CHECKPOINTS.
+`fake_trainer.py MODE [STEPS]`; the metrics go to VERL_FILE_LOGGER_PATH, checkpoints to FAKE_CHECKPOINTS.
 """
 
 import json
@@ -22,18 +21,14 @@ def say(text):
 
 
 def write_step(step, blind=False):
-    rollouts = os.environ.get("FAKE_ROLLOUTS")
-    if rollouts and step:
-        Path(rollouts).mkdir(parents=True, exist_ok=True)
-        same = {"input": "p", "output": "o", "gts": "1"}
-        scores = [1.0 if index < step else 0.1 for index in range(4)]
-        lines = [
-            json.dumps(same | {"score": score, "acc": float(score == 1.0), "uid": f"a_{index}_0"})
-            for index, score in enumerate(scores)
-        ]
-        Path(rollouts, f"{step}.jsonl").write_text("\n".join(lines) + "\n")
     data = {"critic/score/mean": 0.1 * step, "actor/entropy": 1.5, "actor/reward_kl_penalty": 0.002}
-    data |= {"actor/grad_norm": 0.7, "perf/throughput": 1234.5, "timing_s/step": 2.5, "timing_s/gen": 1.5}
+    data |= {
+        "reward_accuracy": step / 4,
+        "actor/grad_norm": 0.7,
+        "perf/throughput": 1234.5,
+        "timing_s/step": 2.5,
+        "timing_s/gen": 1.5,
+    }
     data |= {"rollout_corr/kl": 1.3 if blind else 2e-7, "training/rollout_probs_diff_max": 0.97 if blind else 1e-5}
     if step == 0:
         data = {}

@@ -10,7 +10,8 @@ import pytest
 
 from recipes.paths import ROOT
 from recipes.runs import folder as runs
-from recipes.runs.health import findings_of
+from recipes.runs.health import Evidence, findings
+from recipes.runs.responses import Validations
 
 pytestmark = [
     pytest.mark.trainer,
@@ -46,7 +47,8 @@ def launch(folder, *arguments, reward=None, **variables):
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     run = runs.read(folder / "runs" / "countdown")
-    return text, run, {finding.rule.name: finding.status for finding in findings_of(run)}
+    found = findings(Evidence(run.history, run.recipe, Validations(run.folder).of(run.history)))
+    return text, run, {finding.rule.name: finding.status for finding in found}
 
 
 def test_a_learning_rate_times_100_is_named(tmp_path):

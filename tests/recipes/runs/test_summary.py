@@ -23,7 +23,3 @@ def test_more_steps_repeat_a_recipe_by_path_its_variables_and_arguments(tmp_path
     assert set(words[:3]) == {"ENGINE=easyr1", "EASYR1_HOME=/opt/my easyr1", "MAX_STEPS=200"}
     assert words[3:] == ["bash", words[4], str(own), "--lr", "1e-6", "worker.rollout.n=8"]
     assert words[4].endswith("scripts/launch.sh")
-
-
-def test_a_task_with_a_launcher_of_its_own_is_started_by_it():
-    assert shlex.split(more_steps("countdown"))[-1].endswith("qwen3_4b_countdown_grpo.sh")

@@ -7,7 +7,6 @@ import io
 from rich.console import Console
 
 from recipes.runs.metrics import Step
-from recipes.runs.responses import Groups
 from recipes.runs.terminal import Progress, time_left
 
 
@@ -19,12 +18,12 @@ def test_time_left_has_validations_in_it_and_outgrows_a_slow_first_step():
 
 
 TRAINED = {
-    "critic/score/mean": 0.3125, "reward/format": 0.5, "actor/entropy": 1.5, "actor/kl_loss": 2e-4,
-    "actor/grad_norm": 0.7, "perf/throughput": 1234.5, "timing_s/step": 20.0, "timing_s/gen": 12.0,
+    "critic/score/mean": 0.3125, "reward/format": 0.5, "reward_accuracy": 0.375, "actor/entropy": 1.5,
+    "actor/kl_loss": 2e-4, "actor/grad_norm": 0.7, "perf/throughput": 1234.5,
+    "timing_s/step": 20.0, "timing_s/gen": 12.0,
     "timing_s/old_log_prob": 1.0, "timing_s/ref": 1.5, "timing_s/update_actor": 4.0, "timing_s/reward": 0.01,
     "timing_s/testing": 5.0, "val-core/countdown/acc/mean@1": 0.25, "val-core/gsm8k/acc/mean@1": 0.75,
 }  # fmt: skip
-RESPONSES = Groups(4, 1, 1, 0.375)
 
 
 def test_phases_steps_validations_and_a_line_in_every_silence():
@@ -39,7 +38,7 @@ def test_phases_steps_validations_and_a_line_in_every_silence():
         shown.truncate()
         return lines
 
-    progress = Progress(Console(file=shown, width=400), 3, lambda step: RESPONSES, clock=lambda: now[0])
+    progress = Progress(Console(file=shown, width=400), 3, clock=lambda: now[0])
     for _ in range(2):
         progress.phase("vLLM starts")
     assert printed(25) == [
@@ -58,4 +57,4 @@ def test_phases_steps_validations_and_a_line_in_every_silence():
     ]
     assert printed(60) == ["[   86 s] step 2 of 3 (2 steps, 50 s left), 60 s"], "a line a minute after a step"
     progress.step(Step(2, {"timing_s/step": 5.0}))
-    assert printed(1)[0].startswith("step 2/3 | reward - | accuracy 0.375 |")
+    assert printed(1)[0].startswith("step 2/3 | reward - | entropy - |")

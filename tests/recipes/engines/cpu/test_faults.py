@@ -36,7 +36,7 @@ from recipes.runs.compare import pair
 from recipes.runs.folder import read_changes
 from recipes.runs.metrics import Step, read_history
 from recipes.runs.responses import Dump, read_dump
-from recipes.runs.rollout_mismatch import DIFFERENCE, KL
+from recipes.runs.rollout_mismatch import KL
 
 pytestmark = pytest.mark.trainer(seconds=100)
 
@@ -46,6 +46,7 @@ SEGMENTS = "verl_weights_*"
 """Shared memory in which verl's trainer hands weights to vLLM."""
 RANKS = int(os.environ.get("RANKS", "1"))
 LR, NEW_LR = 1e-4, 3e-4
+DIFFERENCE = "training/rollout_probs_diff_max"
 EXACT = 1e-3
 """Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
 rounding. Eight runs showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
