@@ -50,17 +50,6 @@ def test_a_reward_keeps_its_client_between_responses(path):
         assert [each["overall"] for each in easyr1_reward.compute_score_batch(batch, path)] == [5.0, 5.0]
 
 
-def test_waiting_inside_the_loop_is_an_error_and_no_hang():
-    async def inner():
-        return 1
-
-    async def outer():
-        return awaited(inner())
-
-    with pytest.raises(RuntimeError):
-        awaited(outer())
-
-
 def test_threads_wait_at_the_same_time():
     met = threading.Barrier(3)
 
@@ -71,26 +60,29 @@ def test_threads_wait_at_the_same_time():
         assert list(pool.map(lambda _: awaited(meet()), range(3))) == [None] * 3
 
 
-@pytest.mark.parametrize("error", [ValueError, SystemExit])
-def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on(error):
-    async def fail():
-        raise error("of the reward")
+def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on():
+    async def fail(error):
+        raise error
 
     async def of_a_task():
-        await asyncio.gather(fail())
+        await asyncio.gather(fail(SystemExit()))
 
-    async def right():
-        return 4
+    async def inside_the_loop():
+        return awaited(of_a_task())
 
-    for wrong in (fail, of_a_task):
-        with pytest.raises(error, match="of the reward"):
-            awaited(wrong())
-        assert awaited(right()) == 4
+    for wrong, error in (
+        (fail(ValueError()), ValueError),
+        (of_a_task(), SystemExit),
+        (inside_the_loop(), RuntimeError),
+    ):
+        with pytest.raises(error):
+            awaited(wrong)
+        assert awaited(asyncio.sleep(0, 4)) == 4
 
 
-INTERRUPTED = """
+SIGNALS_AND_FORKS = """
 import asyncio, os, signal, threading
-from recipes.python_files import awaited, loaded
+from recipes.python_files import awaited
 ended = threading.Event()
 
 async def wait():
@@ -105,36 +97,17 @@ try:
     awaited(wait())
 except KeyboardInterrupt:
     print("interrupted", ended.wait(60))
-"""
-
-
-def test_ctrl_c_ends_the_wait_and_the_reward():
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
-    )
-    assert (done.stdout, done.returncode) == ("interrupted True\n", 0), done.stderr
-
-
-FORKS = """
-import os
-from recipes.python_files import awaited, loaded
-
-async def four():
-    return 4
-
-assert awaited(four()) == 4
 child = os.fork()
 if not child:
-    os._exit(awaited(four()))
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), awaited(four()))
+    os._exit(awaited(asyncio.sleep(0, 4)))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), awaited(asyncio.sleep(0, 4)))
 """
 
 
-def test_a_fork_has_a_loop_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
-    )
-    assert (done.stdout, done.stderr) == ("4 4\n", "")
+def test_ctrl_c_ends_the_wait_and_the_reward_and_a_fork_has_a_loop_of_its_own():
+    code = [sys.executable, "-c", SIGNALS_AND_FORKS]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.returncode) == ("interrupted True\n4 4\n", 0), done.stderr
 
 
 def test_a_file_that_changes_within_a_second_is_read_anew(tmp_path):

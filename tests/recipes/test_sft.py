@@ -31,9 +31,6 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
     assert settings.data.max_length == 50 + 48
     assert settings.model.override_config.attn_implementation == "torch_varlen_flash"
     assert sft.plan("gsm8k", [], TINY).settings.optim.lr == 2e-4, "LR of GRPO's recipe is another"
-
-
-def test_a_key_that_verls_trainer_does_not_have_is_named():
     with pytest.raises(RecipeError) as caught:
         sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)
     assert "optim.lrr" in caught.value.what
@@ -56,17 +53,10 @@ def written(tmp_path, monkeypatch, solutions: list[str | None]) -> sft.Plan:
     return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
 
 
-def test_rows_become_chat_messages_and_long_ones_are_counted(tmp_path, monkeypatch):
-    chosen = written(tmp_path, monkeypatch, ["So 5 + 3 = 8.\n#### 8", "So 5 + 3 = 8.\n" * 60])
-    assert sft.write_rows(chosen) == (1, 1)
-    [row] = pq.read_table(chosen.rows).to_pylist()
-    assert [message["role"] for message in row["messages"]] == ["user", "assistant"]
-    assert row["messages"][1]["content"].endswith("#### 8")
-
-
 def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     """verl saves the model at the last step alone."""
-    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    chosen = written(tmp_path, monkeypatch, ["So 5 + 3 = 8.\n#### 8", "So 5 + 3 = 8.\n" * 60])
+    assert sft.write_rows(chosen) == (1, 1), "one is too long"
     with pytest.raises(RecipeError) as caught:
         sft.steps_of(chosen, rows=63)
     assert "TRAIN_BATCH_SIZE" in caught.value.fix
@@ -125,21 +115,17 @@ def test_the_answer_is_trained_on_behind_the_prompt_that_is_sampled(tmp_path, mo
     assert "<|im_start|>" not in answer
 
 
-def test_the_recipes_own_template_is_the_one_that_is_used(tmp_path, monkeypatch):
+def test_the_recipes_own_template_is_used_and_one_that_does_not_do_names_row_and_model(tmp_path, monkeypatch):
+    shortened = "{% if add_generation_prompt %}{{ messages[0].content }}{% else %}{{ messages[-1].content }}{% endif %}"
     chosen = with_template(tmp_path, monkeypatch, "{{ raise_exception('no such role') }}")
-    with pytest.raises(RecipeError) as caught:
-        sft.write_rows(chosen)
-    assert "row 0" in caught.value.what
+    for _ in range(2):
+        with pytest.raises(RecipeError) as caught:
+            sft.write_rows(chosen)
+        assert "row 0" in caught.value.what
+        (tmp_path / "model" / "chat_template.jinja").write_text(shortened)
+    assert str(tmp_path / "model") in caught.value.where
     chosen.settings.model.custom_chat_template = QWEN3
     assert sft.write_rows(chosen) == (1, 0)
-
-
-def test_a_template_that_changes_the_prompt_names_row_and_template(tmp_path, monkeypatch):
-    shortened = "{% if add_generation_prompt %}{{ messages[0].content }}{% else %}{{ messages[-1].content }}{% endif %}"
-    with pytest.raises(RecipeError) as caught:
-        sft.write_rows(with_template(tmp_path, monkeypatch, shortened))
-    assert "row 0" in caught.value.what
-    assert str(tmp_path / "model") in caught.value.where
 
 
 @pytest.mark.parametrize("file", ["runs/gsm8k_sft/config.yaml", "checkpoints/gsm8k_sft/global_step_2/data.pt"])

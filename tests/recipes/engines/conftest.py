@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,40 +12,45 @@ import pytest
 from omegaconf import DictConfig
 
 
-def _compose(overrides: list[str]) -> DictConfig:
-    """verl's configuration with these arguments of its command line."""
+@cache
+def _compose(*overrides: str) -> DictConfig:
+    """verl's configuration with these arguments of its command line; a second, of which most is Hydra's."""
     from hydra import compose, initialize_config_dir
 
     from recipes.config.names import verl_package
 
     folder = verl_package() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
-        return compose("ppo_trainer", overrides=overrides)
-
-
-@cache
-def _composed(task: str, hardware: str, algorithm: str, *arguments: str) -> DictConfig:
-    from recipes.config import load
-    from recipes.engines.verl import translation as verl
-
-    environ = {"ALGORITHM": algorithm} if algorithm else {}
-    return _compose(verl.overrides(load(task, arguments=arguments, environ=environ, hardware=hardware)))
+        return compose("ppo_trainer", overrides=list(overrides))
 
 
 @pytest.fixture(scope="session")
-def compose_with() -> Callable[[list[str]], DictConfig]:
-    """`compose_with(overrides)`: what verl composes from a command line."""
+def compose_with() -> Callable[..., DictConfig]:
+    """`compose_with(*overrides)`: what verl composes from a command line."""
     return _compose
 
 
 @pytest.fixture(scope="session")
 def composed() -> Callable[..., DictConfig]:
-    """`composed(*arguments, task="countdown", hardware="gpu", algorithm="")`: a recipe in verl's keys."""
+    """`composed(*arguments, task="countdown", hardware="gpu", algorithm="")`: a recipe in verl's keys.
 
-    def compose_for(*arguments: str, task: str = "countdown", hardware: str = "gpu", algorithm: str = "") -> DictConfig:
-        return _composed(task, hardware, algorithm, *arguments)
+    Its keys are put into what verl composes; test_compose.py has the way over the command line.
+    """
+    from omegaconf import OmegaConf
 
-    return compose_for
+    from recipes.config import load
+    from recipes.engines.verl.translation import translate
+
+    def composed_for(
+        *arguments: str, task: str = "countdown", hardware: str = "gpu", algorithm: str = ""
+    ) -> DictConfig:
+        environ = {"ALGORITHM": algorithm} if algorithm else {}
+        config = copy.deepcopy(_compose())
+        for name, value in translate(load(task, arguments=arguments, environ=environ, hardware=hardware)).items():
+            OmegaConf.update(config, name, value, force_add=True)
+        return config
+
+    return composed_for
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
-"""EasyR1: the recipe's keys on its command line, and rewards for one response, which it calls with whole batches."""
+"""EasyR1: the recipe's keys on its command line, rewards as it calls them, and the patched copy of its source."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
+import runpy
+import shutil
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -11,6 +14,7 @@ from omegaconf import OmegaConf
 from recipes.config import load
 from recipes.config.layers import flatten, read
 from recipes.config.schema import Recipe
+from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS
@@ -28,11 +32,8 @@ def test_every_key_is_easyr1s_and_omegaconf_reads_back_the_command_line():
     assert set(easyr1.translate(recipe)) <= {*DEFAULTS, "worker.rollout.val_override_config"}
     read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
     assert flatten(read) == flatten(easyr1.translate(recipe))
-
-
-def test_the_weight_of_kl_in_the_loss_becomes_the_one_weight():
     keys = easyr1.translate(countdown(USE_KL_LOSS="1", KL_LOSS_COEF="0.5", KL_LOSS_TYPE="abs"))
-    assert (keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"]) == (0.5, "abs")
+    assert (keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"]) == (0.5, "abs"), "it has one weight of KL"
 
 
 @pytest.mark.parametrize(
@@ -49,21 +50,6 @@ PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=N
 DICT = "    return {'score': len(solution_str) / 10, 'acc': solution_str == ground_truth, 'reason': data_source}\n"
 
 
-def recipe_with(path, *words):
-    return load(
-        "custom", arguments=["--reward_func", str(path), "--engine", "easyr1", *words], environ={}, hardware="gpu"
-    )
-
-
-def called(location, arguments, inputs):
-    """As EasyR1 does: the file by its path, the arguments bound."""
-    path, _, name = location.rpartition(":")
-    spec = importlib.util.spec_from_file_location("custom_module", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)(inputs, **arguments)
-
-
 INPUTS = [
     {"response": "42", "response_length": 1, "ground_truth": json.dumps({"data_source": "qa", "ground_truth": "42"})},
     {"response": "four", "response_length": 1, "ground_truth": "4"},
@@ -74,8 +60,64 @@ INPUTS = [
 def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head):
     (tmp_path / "helper_of_r.py").write_text("TEN = 10\n")
     (tmp_path / "r.py").write_text("from helper_of_r import TEN\n\n" + head + DICT.replace("10", "TEN"))
-    location, arguments = easyr1.reward(recipe_with(tmp_path / "r.py"))
-    first, second = called(location, arguments, INPUTS)
+    location, arguments = easyr1.reward(countdown(f"worker.reward.reward_function={tmp_path / 'r.py'}"))
+    path, _, name = location.rpartition(":")
+    first, second = runpy.run_path(path)[name](INPUTS, **arguments)  # EasyR1 loads the file by its path
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
     assert second == {"overall": 0.4, "acc": 0.0, "accuracy": 0.0}
+
+
+HOME = Path(os.environ.get("EASYR1_HOME", "/nowhere"))
+needs_easyr1 = pytest.mark.skipif("EASYR1_HOME" not in os.environ, reason="EASYR1_HOME is not set")
+
+
+@pytest.fixture
+def artifacts(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+    return tmp_path / "artifacts"
+
+
+@needs_easyr1
+@pytest.mark.usefixtures("artifacts")
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_the_copy_is_patched_and_compiles_and_the_source_stays(on_cpu):
+    home = source.patched(HOME, on_cpu)
+    assert source.digest(HOME) == source.DIGEST
+    pairs = {file.relative_to(home): (file.read_text(), HOME / file.relative_to(home)) for file in home.rglob("*.py")}
+    changed = {file: text for file, (text, original) in pairs.items() if text != original.read_text()}
+    assert Path("verl/trainer/ray_trainer.py") in changed
+    for file, text in changed.items():
+        compile(text, str(file), "exec")
+    assert (Path("verl/utils/seqlen_balancing.py") in changed) == on_cpu, "it names the device"
+    assert source.patched(HOME, on_cpu) == home, "it is made once"
+    assert source.check({"EASYR1_HOME": str(HOME)}, on_cpu) == []
+
+
+@needs_easyr1
+def test_a_patch_that_does_not_apply_names_the_file(artifacts, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(HOME / "verl", copy / "verl", ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "verl/trainer/main.py"
+    file.chmod(0o644)
+    file.write_text(file.read_text().replace("ray.init(", "ray.init (", 1))
+    with pytest.raises(RecipeError) as raised:
+        source.patched(copy, on_cpu=False)
+    assert "verl/trainer/main.py" in raised.value.what
+    assert raised.value.where == str(copy)
+    assert not list((artifacts / "easyr1").iterdir()), "half a copy is none"
+
+
+def test_a_home_that_is_not_easyr1_is_named_with_what_to_type(tmp_path, monkeypatch):
+    (tmp_path / "verls" / "verl" / "trainer").mkdir(parents=True)
+    (tmp_path / "verls" / "verl" / "trainer" / "main_ppo.py").touch()
+    monkeypatch.setattr(source, "DEFAULT", tmp_path / "none")
+    for environ in ({"EASYR1_HOME": str(tmp_path / "verls")}, {"EASYR1_HOME": str(tmp_path)}, {}):
+        with pytest.raises(RecipeError) as raised:
+            source.find(environ)
+        assert str(tmp_path) in raised.value.where + raised.value.what
+        assert "setup_env.sh easyr1" in raised.value.fix
+    with pytest.raises(RecipeError) as raised:
+        source.fetch(tmp_path / "easyr1", str(tmp_path / "no-repository"))
+    assert "git fetch" in raised.value.what
+    assert not (tmp_path / "easyr1").exists(), "a clone is whole or not there"

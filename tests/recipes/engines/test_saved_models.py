@@ -7,39 +7,71 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, TaskType, get_peft_model
 from torch.optim.lr_scheduler import LambdaLR
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from recipes.engines import checkpoints
+from recipes.paths import ROOT
+
+SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+CONFIG = Qwen2Config(num_hidden_layers=1, vocab_size=64, **SIZES)
+
+
+def adapted(**options):
+    """A tiny model with adapters that are not zero."""
+    given = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **options}
+    model = get_peft_model(Qwen2ForCausalLM(CONFIG), LoraConfig(task_type=TaskType.CAUSAL_LM, **given)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.normal_()
+    return model
+
+
+def plain_weights(model):
+    return checkpoints.with_adapters(dict(model.state_dict()), checkpoints.scalings(model))
 
 
 @pytest.mark.parametrize(
     "variant", [{}, {"use_rslora": True}, {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"k_proj": 32}}]
 )
 def test_the_saved_model_answers_as_the_one_with_adapters(variant):
-    from peft import LoraConfig, get_peft_model
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen2Config(num_hidden_layers=1, vocab_size=64, **sizes)
-
-    def adapted(**options):
-        settings = LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, **options)
-        model = get_peft_model(Qwen2ForCausalLM(config), settings).eval()
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if "lora_" in name:
-                    weight.normal_()
-        return model
-
-    def plain_weights(model):
-        return checkpoints.with_adapters(dict(model.state_dict()), checkpoints.scalings(model))
-
-    ids, model, plain = torch.arange(8)[None], adapted(target_modules="all-linear", **variant), Qwen2ForCausalLM(config)
+    ids, model, plain = torch.arange(8)[None], adapted(**variant), Qwen2ForCausalLM(CONFIG)
     plain.load_state_dict(plain_weights(model))
     torch.testing.assert_close(plain.eval()(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
-    for others in ({"target_modules": ["q_proj"], "use_dora": True}, {"target_modules": ["embed_tokens"]}):
-        with pytest.raises(ValueError, match="lora_"):
-            plain_weights(adapted(**others))
+
+
+@pytest.mark.parametrize("other", [{"use_dora": True}, {"target_modules": ["embed_tokens"]}])
+def test_adapters_that_no_weight_can_hold_are_an_error(other):
+    with pytest.raises(ValueError, match="lora_"):
+        plain_weights(adapted(**other))
+
+
+def test_a_run_resumes_from_the_models_folder_and_its_adapters(one_rank, tmp_path):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from transformers import AutoTokenizer
+    from verl.trainer.config import CheckpointConfig
+    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+
+    contents = {"save_contents": ["model"], "load_contents": ["model"], "save_lora_only": True}
+
+    def manager(model):
+        tokenizer = AutoTokenizer.from_pretrained(ROOT / "recipes/tasks/countdown/tiny")
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        return FSDPCheckpointManager(model, processing_class=tokenizer, checkpoint_config=CheckpointConfig(**contents))
+
+    trained, resumed = adapted(), adapted()
+    begun = {name: weight for name, weight in trained.state_dict().items() if "lora_" not in name}
+    resumed.load_state_dict(begun, strict=False)
+    manager(trained).save_checkpoint(str(tmp_path / "actor"))
+    manager(resumed).load_checkpoint(str(tmp_path / "actor"))
+    files = torch.load(tmp_path / "actor/model_world_size_1_rank_0.pt", weights_only=False)
+    assert all("lora_" in name for name in files)
+    expected = trained.state_dict()
+    for name, weight in resumed.state_dict().items():
+        assert torch.equal(weight.to_local(), expected[name].to_local()), name
 
 
 def test_a_type_is_named_where_all_files_have_it(tmp_path):

@@ -47,7 +47,6 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     ("names", "weights", "expected"),
     [
-        ([":number"], [2], {"score": 1.0, "reward/number": 0.5}),
         (
             [":number", ":acc", ""],
             [1, 0, 0.25],
@@ -67,10 +66,8 @@ def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, w
     entries = [{"response": "it is 4", "ground_truth": json.dumps({"data_source": "x", "ground_truth": "4"})}]
     arguments = {"rewards": rewards, "weights": weights, "bonus": 0.5}
     (of_easyr1,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)
-    assert of_easyr1["overall"] == pytest.approx(expected["score"])
-    assert {name: of_easyr1[name] for name in expected if name.startswith("reward/")} == {
-        name: value for name, value in found.items() if name.startswith("reward/")
-    }
+    same = {name: value for name, value in expected.items() if name.startswith("reward/")}
+    assert of_easyr1.items() >= {"overall": expected["score"], **same}.items()
 
 
 BARE = """

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from recipes.config import Recipe, load
+from recipes.config import load
 from recipes.config.gpus import PACKED_ATTENTION
-from recipes.config.schema import leaves
 from recipes.engines.cpu import settings
 from recipes.memory.shape import published
 
@@ -18,24 +15,14 @@ CACHE = "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"
 LARGE = next(config for config in published().values() if "vision_config" not in config)
 
 
-def recipe(model: Path | str = "") -> Recipe:
-    return load("countdown", environ={"MODEL_PATH": str(model)} if model else {}, hardware="cpu")
-
-
-@pytest.mark.parametrize("wrap", [dict, lambda sizes: {"vision_config": None, "text_config": sizes}])
-def test_buffer_and_cache_follow_the_models_sizes(tmp_path: Path, wrap) -> None:
+def test_buffer_and_cache_follow_the_models_sizes(tmp_path: Path) -> None:
     """The weight buffer holds the largest tensor; the cache at least one sequence."""
-    (tmp_path / "config.json").write_text(json.dumps(wrap(LARGE)), encoding="utf-8")
-    tiny, large = (settings.keys(recipe(model)) for model in ("", tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(LARGE), encoding="utf-8")
+    variables: list[dict[str, str]] = [{}, {"MODEL_PATH": str(tmp_path)}]
+    tiny, large = (settings.keys(load("countdown", environ=each, hardware="cpu")) for each in variables)
     embedding = LARGE["vocab_size"] * LARGE["hidden_size"] * settings.FLOAT32_BYTES
     assert embedding < large[BUCKET] * settings.MEBIBYTE < 1.1 * embedding
     assert settings.SMALLEST_CACHE <= tiny[CACHE] < large[CACHE]
-
-
-def test_the_users_values_are_not_overridden() -> None:
-    """Else `worker.rollout.dtype=bf16` and its like would have no effect on CPUs, and no message."""
-    native = {name for leaf in leaves(Recipe).values() for name in leaf.info.verl}
-    assert native & set(settings.keys(recipe())) == {"actor_rollout_ref.model.external_lib"}
 
 
 def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:

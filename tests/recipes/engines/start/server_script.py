@@ -51,10 +51,10 @@ def leave(after_the_request: bool) -> None:
 
 def scenario(name: str, server: int) -> int:
     said: dict = {"server": server, "driver": os.getpid()}
-    if name == "callers leave":
+    if name == "ends":
         leave(False)
         leave(True)
-    if name in ("ends", "cannot fork", "other job", "callers leave"):
+    if name in ("ends", "cannot fork", "other job"):
         if name == "other job":
             os.environ["RAY_JOB_ID"] = "another"
         process, said["child"] = start(end)
@@ -70,7 +70,7 @@ def scenario(name: str, server: int) -> int:
     print(json.dumps(said), flush=True)
     if name == "waits":
         time.sleep(60)
-    if name in ("driver killed", "driver killed at once"):
+    if name == "driver killed at once":
         os.kill(os.getpid(), signal.SIGKILL)
     return 5
 

@@ -12,36 +12,20 @@ import pytest
 from recipes.engines.start import cuda
 
 
-@pytest.fixture
-def torch_cuda():
-    """A `torch.cuda` that counts how often CUDA is initialised."""
-    module = ModuleType("cuda")
-    module.started = 0
-
-    def start():
-        module.started += 1
-
-    def current_device():
-        module._lazy_init()
-        return 3
-
-    module._lazy_init = start
-    module.current_device = current_device
-    module.get_device_capability = lambda device=None: (module._lazy_init(), (8, 0))[1]
-    module.get_device_name = lambda device=None: (module._lazy_init(), "A100")[1]
-    return module
-
-
-def test_questions_are_answered_and_whatever_needs_cuda_is_refused_until_the_imports_are_made(torch_cuda, capsys):
-    with cuda.imports_without_cuda(torch_cuda, "NVIDIA H200", (9, 0)):
-        kept = torch_cuda.current_device
-        assert (kept(), torch_cuda.get_device_capability(0), torch_cuda.get_device_name()) == (0, (9, 0), "NVIDIA H200")
+def test_questions_are_answered_and_whatever_needs_cuda_is_refused_until_the_imports_are_made(capsys):
+    started, module = [], ModuleType("cuda")
+    module._lazy_init = lambda: started.append(True)
+    for name, answer in {"current_device": 3, "get_device_capability": (8, 0), "get_device_name": "A100"}.items():
+        setattr(module, name, lambda device=None, answer=answer: (module._lazy_init(), answer)[1])
+    with cuda.imports_without_cuda(module, "NVIDIA H200", (9, 0)):
+        kept = module.current_device
+        assert (kept(), module.get_device_capability(0), module.get_device_name()) == (0, (9, 0), "NVIDIA H200")
         with pytest.raises(cuda.CudaWhileImporting):
-            torch_cuda._lazy_init()
-    assert torch_cuda.started == 0
-    assert capsys.readouterr().err.count("test_cuda.py") == 1, "also where the caller hides the refusal"
+            module._lazy_init()
+    assert not started
+    assert "test_cuda.py" in capsys.readouterr().err, "also where the caller hides the refusal"
     assert kept() == 3, "a function that a module kept asks CUDA afterwards"
-    assert torch_cuda.started == 1
+    assert started
 
 
 IMPORT_VERL = """

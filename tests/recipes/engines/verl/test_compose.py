@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,21 +29,25 @@ def check(config: DictConfig) -> None:
 
 def test_the_file_that_verl_ships_is_what_it_composes(compose_with):
     """The launcher reads verl's generated file instead of composing; they must agree."""
-    truth = flatten(OmegaConf.to_container(compose_with([]), resolve=False))
+    truth = flatten(OmegaConf.to_container(compose_with(), resolve=False))
     truth.pop("model_engine")
     assert truth == verl_defaults()
 
 
 @pytest.mark.parametrize("task", tasks())
 @pytest.mark.parametrize("hardware", MACHINES)
-def test_verl_accepts_every_recipe_on_every_machine(composed, task, hardware):
-    config = composed(task=task, hardware=hardware)
+def test_verl_accepts_every_recipe_on_every_machine(compose_with, task, hardware):
+    recipe = load(task, environ={}, hardware=hardware)
+    config = compose_with(*verl.overrides(recipe))
     check(config)
-    expected = verl.translate(load(task, environ={}, hardware=hardware))
-    for name, value in expected.items():
+    for name, value in verl.translate(recipe).items():
         found = OmegaConf.select(config, name)
         found = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
         assert (isinstance(value, str) and "${" in value) or found == value, name
+
+
+COMPILATION = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+VLLM = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 
 
 def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
@@ -62,25 +65,15 @@ def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
     assert rollout.engine_kwargs["vllm"] == {"max_logprobs": 5, "compilation_config": COMPILATION}
 
 
-COMPILATION = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-VLLM = "actor_rollout_ref.rollout.engine_kwargs.vllm"
+def test_compilation_is_vllms_graphs_of_whole_steps_and_its_own_where_asked(composed):
+    """No compiler, as vLLM itself reads the two values."""
+    from vllm.config.compilation import CompilationConfig, CompilationMode
 
-
-def test_compilation_is_vllms_graphs_alone_on_gpus_nothing_on_cpus_and_its_own_where_asked(composed):
-    """Graphs of whole decoding steps and no compiler, as vLLM itself reads the two values."""
-    from vllm.config.compilation import CompilationConfig, CompilationMode, CUDAGraphMode
-
-    def given(*arguments: str, **machine: str) -> dict[str, Any]:
-        found = OmegaConf.select(composed(*arguments, **machine), VLLM) or {}
-        return {key: value for key, value in found.items() if value is not None}  # verl leaves out what is null
-
-    assert given() == {"compilation_config": COMPILATION}
     config = CompilationConfig(**COMPILATION)
-    assert (config.mode, config.cudagraph_mode) == (CompilationMode.NONE, CUDAGraphMode.FULL_DECODE_ONLY)
+    assert config.mode == CompilationMode.NONE
     assert not config.cudagraph_mode.requires_piecewise_compilation(), "vLLM would drop the graphs"
-    for name in ("worker.rollout.engine_kwargs", f"+{VLLM}"):
-        assert given(f"{name}.compilation_config=null") == {}
-    assert "compilation_config" not in given(hardware="cpu")
+    given = OmegaConf.select(composed("worker.rollout.engine_kwargs.compilation_config=null"), VLLM)
+    assert given.compilation_config is None, "verl leaves out what is null"
 
 
 def listed(annotation: Any) -> list[Any]:
@@ -89,40 +82,36 @@ def listed(annotation: Any) -> list[Any]:
     return list(inner) if get_origin(annotation) is Literal else [value for each in inner for value in listed(each)]
 
 
-LISTED = [
-    (path, value)
+LISTED = {
+    path: [
+        value for value in leaf.info.values_on.get("verl") or listed(leaf.field.annotation) if isinstance(value, str)
+    ]
     for path, leaf in leaves(Recipe).items()
-    for value in (leaf.info.values_on.get("verl") or listed(leaf.field.annotation))
     if not path.startswith("worker.ref.")  # the actor's types again
-    if listed(leaf.field.annotation) and leaf.info.verl and isinstance(value, str) and "verl" in leaf.info.engines
-]
+    if listed(leaf.field.annotation) and leaf.info.verl and "verl" in leaf.info.engines
+}
+"""Key -> its values; each test takes one of each key."""
 
 
-@pytest.mark.parametrize(("path", "value"), LISTED)
-def test_verl_takes_every_value_that_the_schema_lists(composed, path, value):
+@pytest.mark.parametrize("turn", range(max(map(len, LISTED.values()))))
+def test_verl_takes_every_value_that_the_schema_lists(composed, turn):
     """In its check, in the dataclasses of its workers, and in the registries in which it looks names up."""
     from verl.trainer.ppo import core_algos
     from verl.utils.config import omega_conf_to_dataclass
 
-    written = f"[console,{value}]" if path == "trainer.logger" else value
-    config = copy.deepcopy(composed())
-    for name, given in verl.translate(
-        load("countdown", arguments=[f"{path}={written}"], environ={}, hardware="gpu")
-    ).items():
-        OmegaConf.update(config, name, given, force_add=True)  # without Hydra, which takes a second
+    given = {path: values[turn % len(values)] for path, values in LISTED.items()}
+    written = {**given, "trainer.logger": f"[console,{given['trainer.logger']}]"}
+    config = composed(*(f"{key}={value}" for key, value in written.items()))
     check(config)
     for part in (config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout):
         omega_conf_to_dataclass(part)
-    if path == "algorithm.adv_estimator":
-        assert core_algos.get_adv_estimator_fn(config.algorithm.adv_estimator)
-    if path == "worker.actor.loss_type":
-        importlib.import_module(config.actor_rollout_ref.model.external_lib)  # as verl does
-        assert core_algos.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
-    if path in ("algorithm.kl_penalty", "algorithm.kl_loss_type"):
-        core_algos.kl_penalty(torch.zeros(1, 2), torch.ones(1, 2), value)
-    if path == "worker.actor.loss_agg_mode":
-        ones = torch.ones(1, 2)
-        core_algos.agg_loss(ones, ones, config.actor_rollout_ref.actor.loss_agg_mode)
+    assert core_algos.get_adv_estimator_fn(config.algorithm.adv_estimator)
+    importlib.import_module(config.actor_rollout_ref.model.external_lib)  # as verl does
+    assert core_algos.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
+    ones = torch.ones(1, 2)
+    for name in ("algorithm.kl_penalty", "algorithm.kl_loss_type"):
+        core_algos.kl_penalty(torch.zeros(1, 2), ones, given[name])
+    core_algos.agg_loss(ones, ones, config.actor_rollout_ref.actor.loss_agg_mode)
 
 
 def test_verl_takes_the_keys_of_an_algorithm_that_the_recipes_lack(composed):

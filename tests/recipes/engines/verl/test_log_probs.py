@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -124,15 +121,10 @@ def test_operations_do_not_grow_with_tokens_and_the_head_makes_no_more_than_a_pi
 
 
 def test_verl_computes_with_them():
-    """In a process of its own, since the names are replaced for good."""
-    check = """
-import torch
-from recipes.engines.verl import log_probs, upstream
-from verl.utils import torch_functional
-upstream.apply("model")
-logits, labels = torch.randn(5, 11), torch.arange(5)
-assert torch.equal(torch_functional.logprobs_from_logits(logits, labels), log_probs.of_logits(logits, labels))
-from verl.utils.experimental.torch_functional import FusedLinearForPPO
-assert isinstance(FusedLinearForPPO(impl_backend="torch"), log_probs.FusedHead)
-"""
-    subprocess.run([sys.executable, "-c", check], check=True, timeout=300)
+    from verl.utils import torch_functional
+    from verl.utils.experimental import torch_functional as heads
+
+    upstream.log_probabilities()
+    logits, labels = torch.randn(5, 11), torch.arange(5)
+    assert torch.equal(torch_functional.logprobs_from_logits(logits, labels), log_probs.of_logits(logits, labels))
+    assert isinstance(heads.FusedLinearForPPO(impl_backend="torch"), log_probs.FusedHead)

@@ -34,28 +34,18 @@ def test_hydra_reads_back_what_was_written(value):
     assert type(found) is type(value)
 
 
-def gpu(*arguments: str, **environ: str):
-    return load("countdown", arguments=arguments, environ=environ, hardware="gpu")
+def gpu(*arguments: str):
+    return load("countdown", arguments=arguments, environ={}, hardware="gpu")
 
 
 def test_only_changes_of_verls_defaults_are_written_and_all_keys_of_the_user():
     plain = verl.overrides(gpu())
     assert "actor_rollout_ref.rollout.n=16" in plain
     assert not [item for item in plain if item.startswith(("actor_rollout_ref.rollout.top_k=", "critic."))]
-    given = verl.overrides(
-        gpu(
-            "actor_rollout_ref.rollout.over_sample_rate=0",
-            "+ray_kwargs.ray_init.num_gpus=3",
-            "+trainer.use_v1=false",
-            "worker.actor.model.override_config.attn_implementation=sdpa",
-        )
-    )
-    assert set(given) >= {
-        "actor_rollout_ref.rollout.over_sample_rate=0",
-        "+ray_kwargs.ray_init.num_gpus=3",
-        "trainer.use_v1=false",
-        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-    }
+    attention = "model.override_config.attn_implementation=sdpa"
+    natives = ("actor_rollout_ref.rollout.over_sample_rate=0", "+ray_kwargs.ray_init.num_gpus=3")
+    given = verl.overrides(gpu(*natives, "+trainer.use_v1=false", f"worker.actor.{attention}"))
+    assert set(given) >= {*natives, "trainer.use_v1=false", f"+actor_rollout_ref.{attention}"}
 
 
 @pytest.mark.parametrize(
@@ -79,8 +69,9 @@ def test_of_two_names_that_disagree_the_later_wins_and_one_layer_may_not_have_bo
     }
     recipe = validated(Recipe, values, sources)
     if wins is None:
-        with pytest.raises(RecipeError, match="worker.rollout.dtype") as raised:
+        with pytest.raises(RecipeError) as raised:
             verl.translate(recipe)
+        assert "worker.rollout.dtype" in raised.value.what
         assert raised.value.where == "theirs; ours"
     else:
         assert verl.translate(recipe)[name] == wins

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from verl.workers.config.optimizer import FSDPOptimizerConfig
 
 from recipes.config import load
 from recipes.engines.verl import translation as verl
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("verl.workers.engine.fsdp.transformer_impl")
+from recipes.engines.verl.engine import RecipesEngine
 
 
 def rates(*arguments: str, total: int = 10) -> list[float]:
     """The learning rates of verl's optimiser for the actor of a recipe, step by step."""
-    from verl.workers.config.optimizer import FSDPOptimizerConfig
-
-    from recipes.engines.verl.engine import RecipesEngine
-
-    keys = verl.translate(
-        load("countdown", arguments=["worker.actor.optim.lr=1", *arguments], environ={}, hardware="gpu")
-    )
+    keys = verl.translate(load("countdown", arguments=arguments, environ={}, hardware="gpu"))
     prefix = "actor_rollout_ref.actor.optim."
     names = ("lr_scheduler_type", "num_cycles", "min_lr_ratio", "lr_warmup_steps", "lr_warmup_steps_ratio")
     given = {name: keys[prefix + name] for name in names if prefix + name in keys}
@@ -42,5 +36,4 @@ def test_a_line_rises_falls_and_ends_where_it_is_told_to():
     line = rates("--lr_scheduler_type", "linear", least, "--lr_warmup_ratio", "0.1")
     assert (line[0], line[1], line[-1]) == pytest.approx((0, 1, 0.1))
     cosine = rates("--lr_scheduler_type", "cosine")
-    assert (cosine[0], cosine[5], cosine[-1]) == pytest.approx((1, 0.5, 0))
-    assert rates("--lr_warmup_steps", "4")[:6] == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1])
+    assert (cosine[0], cosine[5], cosine[-1]) == pytest.approx((1, 0.5, 0)), "verl's own"

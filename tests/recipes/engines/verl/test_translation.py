@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from recipes.config import load
+from recipes.config import check, load
 from recipes.config.layers import Source, validated
 from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
@@ -132,19 +132,23 @@ def test_what_an_engine_cannot_do_is_refused(engine, leaf):
     assert raised.value.where == "toy.yaml"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"algorithm.adv_estimator": "remax"}, "algorithm.adv_estimator"),
-        (
-            {"worker.actor.fsdp.enable_cpu_offload": True, "worker.actor.strategy": "fsdp"},
-            r"enable_cpu_offload with worker\.actor\.strategy fsdp",
-        ),
-    ],
-)
-def test_values_that_verl_cannot_do_are_refused(changes, message):
-    with pytest.raises(RecipeError, match=message):
-        on(changes)
+def test_cpu_offload_with_fsdp_1_is_refused():
+    with pytest.raises(RecipeError) as raised:
+        on({"worker.actor.fsdp.enable_cpu_offload": True, "worker.actor.strategy": "fsdp"})
+    assert "worker.actor.fsdp.enable_cpu_offload" in raised.value.what
+
+
+def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
+    alone, variables = "actor_rollout_ref.actor.checkpoint.save_lora_only", {"LORA_RANK": "8"}
+    recipe = load("custom", environ=variables, hardware="gpu")
+    assert (recipe.worker.actor.strategy, translate(recipe).get(alone)) == ("fsdp2", True)
+    without = load("custom", arguments=["trainer.save_hf_model=false"], environ=variables, hardware="gpu")
+    assert alone not in translate(without), "verl's own tool merges whole shards alone"
+    plain = load("custom", environ={}, hardware="gpu")
+    assert (plain.worker.actor.strategy, alone in translate(plain)) == ("fsdp", False)
+    with pytest.raises(RecipeError) as caught:
+        check(load("custom", arguments=["worker.actor.strategy=fsdp"], environ=variables, hardware="gpu"))
+    assert "fsdp2" in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,6 @@ def test_values_that_verl_cannot_do_are_refused(changes, message):
         ({"algorithm.use_kl_in_reward": None}, {IN_REWARD: False, IN_LOSS: True}),
         ({"algorithm.use_kl_in_reward": None, "algorithm.use_kl_loss": False}, {IN_REWARD: True, IN_LOSS: False}),
         ({"algorithm.disable_kl": True, "algorithm.use_kl_in_reward": None}, {IN_REWARD: False, IN_LOSS: False}),
-        ({}, {"trainer.v1.sampler.custom_sampler.name": "BoundedReplayBuffer"}),
         # Without a budget of their own, dynamic batches have the tokens of full-length responses.
         (
             {"data.max_prompt_length": 100, "data.max_response_length": 400, "worker.actor.ulysses_size": 2},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,46 +19,31 @@ TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 TOKENS = [5, 9, 7, 11, 3]
 
 
-@dataclass
-class Server:
-    """The names that the two patches replace, put back after each test."""
-
-    sampling_params: Any
-    processor: Any
-
-
 @pytest.fixture
 def server(monkeypatch, vllm_named):
+    """What the two changes replace, put back after each test: the module with `SamplingParams`, and a processor."""
     from transformers import AutoTokenizer
     from verl.workers.rollout.vllm_rollout import vllm_async_server
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 
-    processor = "vllm.v1.engine.output_processor:RequestState"
+    place, name = "vllm.v1.engine.output_processor:RequestState", "make_request_output"
     monkeypatch.setattr(vllm_async_server, "SamplingParams", SamplingParams)
-    monkeypatch.setattr(RequestState, "make_request_output", upstream.original(processor, "make_request_output"))
-    return Server(vllm_async_server, OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False))
+    monkeypatch.setattr(RequestState, name, upstream.original(place, name))
+    processor = OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False)
+    return SimpleNamespace(sampling_params=vllm_async_server, processor=processor)
 
 
-def answers(server: Server, abort_after: int | None = None, **given: Any) -> list[Any]:
+def answers(server: SimpleNamespace, abort_after: int | None = None, **given: Any) -> list[Any]:
     """What a request's task gets while the model gives it `TOKENS`, with `given` as verl's server passes it."""
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
     from vllm.v1.engine.output_processor import RequestOutputCollector
     from vllm.v1.outputs import LogprobsLists
 
     parameters = server.sampling_params.SamplingParams(max_tokens=len(TOKENS), logprobs=0, **given)
-    request = EngineCoreRequest(
-        request_id="r",
-        external_req_id="r",
-        prompt_token_ids=[1, 2],
-        mm_features=None,
-        sampling_params=parameters,
-        pooling_params=None,
-        arrival_time=0.0,
-        lora_request=None,
-        cache_salt=None,
-        data_parallel_rank=None,
-    )
+    none = dict.fromkeys(("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank"))
+    named = {"request_id": "r", "external_req_id": "r", "prompt_token_ids": [1, 2], "arrival_time": 0.0}
+    request = EngineCoreRequest(**named, sampling_params=parameters, **none)
     queue, found = RequestOutputCollector(parameters.output_kind, "r"), []
     server.processor.add_request(request, None, None, 0, queue)
     for position, token in enumerate(TOKENS[:abort_after]):
@@ -81,7 +65,7 @@ def read(answer: Any) -> tuple[list[int], list[float], str | None]:
     return list(output.token_ids), probabilities, output.finish_reason
 
 
-@pytest.mark.parametrize("abort_after", [None, 0, 1, 3])
+@pytest.mark.parametrize("abort_after", [None, 0, 3])
 def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server, abort_after):
     before = answers(server, abort_after)
     upstream.whole_responses.__wrapped__()
@@ -92,12 +76,8 @@ def test_the_last_answer_is_vllms_own_and_only_the_first_comes_before_it(server,
     assert read(now[-1]) == read(before[-1])
     assert before[-1].outputs[0].text or abort_after == 0
     assert not now[-1].outputs[0].text
-
-
-def test_a_request_that_ends_at_a_text_keeps_its_text(server):
-    upstream.whole_responses.__wrapped__()
-    assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text
-    assert server.sampling_params.SamplingParams(max_tokens=1, detokenize=True).detokenize
+    if abort_after is None:
+        assert answers(server, stop=["nowhere in it"])[-1].outputs[0].text, "a request that ends at a text keeps it"
 
 
 @pytest.fixture
@@ -189,9 +169,9 @@ def send(vllm_client, receiver: Receiver) -> None:
         receiver.join()
 
 
-@pytest.mark.parametrize("acknowledged", [0, 1, 2])
+@pytest.mark.parametrize("acknowledged", [0, 2])
 def test_the_receivers_error_ends_the_sending(vllm_client, monkeypatch, tmp_path, acknowledged):
-    """vLLM's worker fails before it receives anything, before the first tensors, or while it loads them."""
+    """vLLM's worker fails before it receives anything, or while it loads the first tensors."""
     receiver = Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged)
 
     def result(_: object) -> None:
@@ -209,11 +189,10 @@ def test_the_receivers_error_ends_the_sending(vllm_client, monkeypatch, tmp_path
     assert not list(tmp_path.iterdir()), "the socket's file is gone"
 
 
-@pytest.mark.parametrize("acknowledged", [1, 2])
-def test_a_rank_that_did_not_call_sees_its_own_receiver_fail(vllm_client, tmp_path, acknowledged):
+def test_a_rank_that_did_not_call_sees_its_own_receiver_fail(vllm_client, tmp_path):
     """The second worker of an engine over two GPUs fails: the first rank's call has not ended."""
     with pytest.raises(RuntimeError, match="vLLM"):
-        send(vllm_client, Receiver(f"ipc://{tmp_path}/weights.sock", acknowledged))
+        send(vllm_client, Receiver(f"ipc://{tmp_path}/weights.sock", 1))
 
 
 def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path):
