@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
 import sys
 
 import pytest
+from verl.utils.import_utils import load_extern_object
 
 from recipes.config import load
 from recipes.config.rewards import reward_variables
@@ -70,39 +71,21 @@ def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, w
     assert of_easyr1.items() >= {"overall": expected["score"], **same}.items()
 
 
-BARE = """
-import json, os, sys
-from verl.utils.import_utils import load_extern_object
-call, *rewards = json.load(sys.stdin)
-for variables, path, name, arguments in rewards:
-    os.environ.update(variables)
-    print(json.dumps(load_extern_object(path, name)(**call, **arguments)))
-    assert "numbers" not in sys.modules or "numbers.py" in sys.modules["numbers"].__file__
-"""
-
-
-def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path):
-    """As verl's worker does, which knows a file's path and nothing of its folder."""
-    (tmp_path / "statistics.py").write_text("raise RuntimeError('a file beside a reward took another module's place')")
-    place, rewards = "reward.custom_reward_function", []
+def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path, monkeypatch):
+    """By the file's path; what lies in its folder takes no other module's place."""
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('beside a reward')")
+    sys.modules.pop("colorsys", None)
+    place, found = "reward.custom_reward_function", []
     for words in ([f"--reward_func={path}:number"], ["--reward_func", f"{path}:number", f"{path}:acc"]):
         recipe = load("custom", arguments=words, environ={}, hardware="cpu")
         keys = verl.translate(recipe)
+        for name, value in reward_variables(recipe).items():
+            monkeypatch.setenv(name, value)
         names = {name: f"{place}.reward_kwargs.{name}" for name in ("rewards", "weights")}
         arguments = {name: keys[key] for name, key in names.items() if key in keys}
-        rewards.append([reward_variables(recipe), keys[f"{place}.path"], keys[f"{place}.name"], arguments])
-    done = subprocess.run(
-        [sys.executable, "-c", BARE],
-        input=json.dumps([CALL, *rewards]),
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    alone, together = map(json.loads, done.stdout.splitlines()[-2:])
-    assert alone == 0.5
-    assert together == {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
+        found.append(load_extern_object(keys[f"{place}.path"], keys[f"{place}.name"])(**CALL, **arguments))
+    assert found == [0.5, {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}]
+    importlib.import_module("colorsys")
 
 
 def test_metrics_of_rewards_are_means_and_the_spread_is_of_groups():

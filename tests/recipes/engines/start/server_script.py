@@ -54,7 +54,7 @@ def scenario(name: str, server: int) -> int:
     if name == "ends":
         leave(False)
         leave(True)
-    if name in ("ends", "cannot fork", "other job"):
+    if name in ("ends", "other job"):
         if name == "other job":
             os.environ["RAY_JOB_ID"] = "another"
         process, said["child"] = start(end)
@@ -90,16 +90,6 @@ def main(name: str) -> int:
     forkserver.preload(["colorsys"])
     multiprocessing.set_executable(os.environ[spawn.INTERPRETER])
     owner = os.getpid()
-    if name == "cannot fork":
-        fork, driver = os.fork, []
-
-        def failing() -> int:
-            if driver:
-                raise BlockingIOError(11, "Resource temporarily unavailable")
-            driver.append(True)
-            return fork()
-
-        os.fork = failing
     if name == "driver killed at once":
         os.fork = slow
     return server.serve(lambda: scenario(name, owner))()

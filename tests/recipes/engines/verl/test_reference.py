@@ -92,7 +92,8 @@ def batch():
     return data
 
 def built(kind):
-    model = HFModelConfig(path=folder, use_remove_padding=True, override_config={"attn_implementation": PACKED_ATTENTION})
+    attention = {"attn_implementation": PACKED_ATTENTION}
+    model = HFModelConfig(path=folder, use_remove_padding=True, override_config=attention)
     model.model_type = "language_model"
     precision = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     config = FSDPEngineConfig(forward_only=True, strategy="fsdp", mixed_precision=precision, use_torch_compile=False)

@@ -12,12 +12,12 @@ from recipes.config import check, load
 from recipes.config.layers import Source, validated
 from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.engines.verl.translation import translate
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
-ENGINES = {"verl": translate, "easyr1": easyr1.translate}
 FILE = Source("recipe", "toy.yaml")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 IN_REWARD, IN_LOSS = "algorithm.use_kl_in_reward", f"{ACTOR}.use_kl_loss"
@@ -113,22 +113,14 @@ def test_another_value_shows_in_verls_keys(leaf):
         assert any(name.startswith(leaf.info.verl) for name in changed), "the schema names another key of verl"
 
 
-REFUSED = [
-    (engine, leaf)
-    for leaf in leaves(Recipe).values()
-    for engine in ENGINES
-    if engine not in leaf.info.engines and leaf.path not in LAUNCHERS
-]
-
-
-@pytest.mark.parametrize(("engine", "leaf"), REFUSED, ids=lambda item: getattr(item, "path", item))
-def test_what_an_engine_cannot_do_is_refused(engine, leaf):
-    value = another(leaf, leaf.default)
-    around = ALL_ON if engine == "verl" else {"hardware": "gpu", "algorithm.adv_estimator": "grpo"}
-    rank = {f"{leaf.path.rpartition('.')[0]}.rank": 4} if ".lora." in leaf.path else {}
-    values = {**around, **rank, leaf.path: value}
-    with pytest.raises(RecipeError, match=leaf.path) as raised:
-        ENGINES[engine](validated(Recipe, values, {leaf.path: FILE}))
+@pytest.mark.parametrize(
+    ("engine", "key", "value"),
+    [(verl, "algorithm.adv_estimator", "remax"), (easyr1, "worker.actor.use_fused_kernels", True)],
+)
+def test_what_an_engine_cannot_do_is_refused_by_its_key(engine, key, value):
+    with pytest.raises(RecipeError) as raised:
+        engine.translate(validated(Recipe, {"hardware": "gpu", key: value}, {key: FILE}))
+    assert key in raised.value.what
     assert raised.value.where == "toy.yaml"
 
 
