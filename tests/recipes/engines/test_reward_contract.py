@@ -23,10 +23,7 @@ from recipes.errors import RecipeError
 
 
 def answering(result):
-    def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-        return result
-
-    return compute_score
+    return lambda data_source, solution_str, ground_truth, extra_info=None: result
 
 
 @pytest.mark.parametrize(
@@ -163,17 +160,10 @@ class Tokenizer:
 def judged(function, manager=CheckedRewardManager, **reward):
     """One response through verl's reward manager, as a reward worker asks it; it is 4 tokens of at most 4 long."""
     config = SimpleNamespace(reward=reward)
+    row = {"id": "test-17", "data_source": "x", "reward_model": {"ground_truth": "4"}, "extra_info": {}}
     data = DataProto.from_dict(
-        tensors={
-            "responses": torch.zeros(1, 4, dtype=torch.long),
-            "attention_mask": torch.ones(1, 8, dtype=torch.long),
-        },
-        non_tensors={
-            "id": np.array(["test-17"], dtype=object),
-            "data_source": np.array(["x"], dtype=object),
-            "reward_model": np.array([{"ground_truth": "4"}], dtype=object),
-            "extra_info": np.array([{}], dtype=object),
-        },
+        tensors={"responses": torch.zeros(1, 4).long(), "attention_mask": torch.ones(1, 8).long()},
+        non_tensors={name: np.array([value], dtype=object) for name, value in row.items()},
     )
     is_async = inspect.iscoroutinefunction(function)
     call = verl_reward._call_with_kwargs_async if is_async else verl_reward._call_with_kwargs
