@@ -81,16 +81,10 @@ def artifacts(tmp_path, monkeypatch):
 @needs_easyr1
 @pytest.mark.usefixtures("artifacts")
 @pytest.mark.parametrize("on_cpu", [False, True])
-def test_the_copy_is_patched_and_compiles_and_the_source_stays(on_cpu):
+def test_the_copy_is_patched_once_and_the_source_stays(on_cpu):
     home = source.patched(HOME, on_cpu)
-    assert source.digest(HOME) == source.DIGEST
-    pairs = {file.relative_to(home): (file.read_text(), HOME / file.relative_to(home)) for file in home.rglob("*.py")}
-    changed = {file: text for file, (text, original) in pairs.items() if text != original.read_text()}
-    assert Path("verl/trainer/ray_trainer.py") in changed
-    for file, text in changed.items():
-        compile(text, str(file), "exec")
-    assert (Path("verl/utils/seqlen_balancing.py") in changed) == on_cpu, "it names the device"
-    assert source.patched(HOME, on_cpu) == home, "it is made once"
+    assert source.digest(HOME) == source.DIGEST != source.digest(home)
+    assert source.patched(HOME, on_cpu) == home
     assert source.check({"EASYR1_HOME": str(HOME)}, on_cpu) == []
 
 
