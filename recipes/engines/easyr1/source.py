@@ -41,8 +41,6 @@ def find(environ: Mapping[str, str]) -> Path:
     if not home.is_dir():
         what = f"{home} is not a folder" if given else f"EasyR1 is not on this machine, and {VARIABLE} is not set"
         raise RecipeError(what, where=where, fix=FIX)
-    if (home / "verl" / "trainer" / "main_ppo.py").is_file():
-        raise RecipeError(f"{home} is verl's own source, not EasyR1's", where=where, fix=FIX)
     if not (home / "verl" / "trainer" / "ray_trainer.py").is_file():
         raise RecipeError(f"{home} has no verl/trainer/ray_trainer.py: it is not EasyR1", where=where, fix=FIX)
     return home

@@ -150,28 +150,16 @@ def _changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def left_out(recipe: Recipe) -> list[str]:
-    """Return notes on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
+    """Return a note on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
     if recipe.trainer.patches or recipe.engine != "verl":
         return []
     from recipes.engines.verl import upstream
 
-    kept = [each.apply.__name__ for each in upstream.CHANGES if each.needed]
     left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
-    if recipe.hardware == "gpu":
-        left = [each.apply.__name__ for each in upstream.CHANGES if not each.place.startswith("cpu")]
-    lines = [
-        f"RECIPES_PATCHES=0: verl as it is, without the registered engine, its own sampler and {', '.join(left)} "
-        "(docs/ARCHITECTURE.md); old log-probabilities are computed, and every process is started anew",
-        "dumps and validations have no ids of rows, steps report no accuracy and no parts of the reward, and a "
-        "response whose reward raises is dropped",
+    return [
+        "RECIPES_PATCHES=0: verl as it is, every process started anew, without the registered engine, its own sampler "
+        f"and {', '.join(left)} (docs/ARCHITECTURE.md has what each is for)"
     ]
-    if recipe.hardware == "cpu":
-        lines.append(f"a machine without a GPU needs the plug-in recipes/engines/cpu and {', '.join(kept)}")
-    if recipe.worker.actor.model.lora.rank:
-        lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
-    if recipe.trainer.load_checkpoint_path or recipe.trainer.find_last_checkpoint:
-        lines.append("a resumed run has the learning rate of its checkpoint")
-    return lines
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:
