@@ -1,18 +1,22 @@
 """Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
 
-Whole splits are counted; recipes/preflight/images.py counts prompts with images. verl drops by itself, with
-data.filter_overlong_prompts.
+Whole splits are counted, once for each tokenizer, whose import takes seconds; recipes/preflight/images.py counts
+prompts with images. verl drops by itself, with data.filter_overlong_prompts.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
+from recipes.data.manifests import find_manifest, read_manifest
 from recipes.errors import RecipeError
+from recipes.files import write_whole
 from recipes.model_files import local_model, positions
 from recipes.progress_bar import progress_bar
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 LEAST_VOCABULARY = 16
 """Tokens; what transformers makes for a folder without a tokenizer has fewer."""
@@ -63,6 +67,8 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
 def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Counter[int]:
     """Numbers of a split's prompts by their tokens, with the chat template's; images count as no tokens.
 
+    Beside a file with a manifest they are kept, by its rows, the tokenizer's files and the template.
+
     Args:
         path: a parquet file of finished rows.
         tokenizer: a model's folder, or its name on a hub.
@@ -73,6 +79,9 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
     """
     import pyarrow.parquet as pq
 
+    kept = _kept_file(path, tokenizer, chat_template) if find_manifest(path) and Path(tokenizer).is_dir() else None
+    if kept is not None and kept.is_file():
+        return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
     lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
         task = progress.add_task("tokens", total=file.metadata.num_rows)
@@ -86,7 +95,18 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
             encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths.update(len(ids) for ids in encoded["input_ids"])
             progress.advance(task, len(batch))
+    if kept is not None:
+        write_whole(kept, json.dumps(dict(sorted(lengths.items()))))
     return lengths
+
+
+def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
+    """Name of the file for the counts: it changes with the rows, the tokenizer and the template."""
+    digest = sha256((read_manifest(path).sha256 + (chat_template or "")).encode())
+    for name in _TOKENIZER_FILES:
+        if (file := Path(tokenizer) / name).is_file():
+            digest.update(file.read_bytes())
+    return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
 
 
 MOST_DROPPED = 0.1

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.data.lengths import chat_tokenizer, tokenizer_of
 from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
 from recipes.model_files import gguf_file, local_model, model_config, positions, read_json, weight_files
@@ -83,52 +82,97 @@ def _check_positions(recipe: Recipe) -> None:
 
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}
-ANSWER = {"role": "assistant", "content": "The answer is 42."}
+ANSWER = "The answer is 42."
 TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Remark on turns that do not stop.
+    """Remark on turns that do not stop. The tokenizer itself is not loaded: importing it takes seconds.
 
     Raises:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
     """
     from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
 
-    name, override = tokenizer_of(recipe)
-    folder = local_model(name)
-    if folder is None or not _has_tokenizer(folder):
-        return []  # `check_model` tells which of the two is an error
-    trusts = recipe.worker.actor.model.trust_remote_code
-    tokenizer = chat_tokenizer(str(folder), override, trust_remote_code=trusts)
+    model = recipe.worker.actor.model
+    folder = local_model(str(model.tokenizer_path or model.model_path))
+    if folder is None:
+        return []
+    template, where = _template(recipe, folder)
+    if template is None:
+        if not (folder / "tokenizer.json").is_file():
+            return []  # a tokenizer of another kind may build its prompt in code
+        raise RecipeError(
+            f"{folder} has no chat template, and prompts are chat messages",
+            where="chat_template of tokenizer_config.json, or chat_template.jinja",
+            fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
+        )
+    special = _special_tokens(folder)
     own = native(recipe)
     given = {key.removeprefix(TEMPLATE_VARIABLES): own[key] for key in own if key.startswith(TEMPLATE_VARIABLES)}
+
+    def rendered(*messages: dict[str, str], to_go_on: bool) -> str:
+        texts, _ = render_jinja_template(
+            [messages], chat_template=template, add_generation_prompt=to_go_on, **{**special, **given}
+        )
+        return str(texts[0])
+
     try:
-        tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True, **given)
-        turn = tokenizer.apply_chat_template([QUESTION, ANSWER], tokenize=False, **given)
+        rendered(QUESTION, to_go_on=True)
+        turn = rendered(QUESTION, {"role": "assistant", "content": ANSWER}, to_go_on=False)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
-            where="data.override_chat_template" if override else str(folder),
+            where=where,
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    return _check_stop(folder, turn, tokenizer)
+    return _check_stop(folder, turn, special)
 
 
-def _check_stop(folder: Path, turn: str, tokenizer: Any) -> list[str]:
-    """Check that the assistant's turn, as the template writes it, ends with a token at which vLLM stops."""
-    ids = [tokenizer.eos_token_id]
+def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:
+    """The template, and the file or key that it comes from."""
+    if override := recipe.data.override_chat_template:
+        return Path(override).read_text(encoding="utf-8"), f"data.override_chat_template: {override}"
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8"), str(file)
+    file = folder / "tokenizer_config.json"
+    template = read_json(file).get("chat_template")
+    if isinstance(template, list):
+        template = next((each["template"] for each in template if each.get("name") == "default"), None)
+    return template, f"chat_template in {file}"
+
+
+def _special_tokens(folder: Path) -> dict[str, str]:
+    """`eos_token`, `pad_token`, `bos_token` and their like, as text."""
+    tokens = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in tokens.items()}
+    return {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
+
+
+def stop_tokens(folder: Path, special: dict[str, str]) -> set[str]:
+    """The tokens, as text, at which vLLM ends a response: the tokenizer's and those of the generation settings."""
+    ids: list[Any] = []
     for name in ("generation_config.json", "config.json"):
         eos = read_json(folder / name).get("eos_token_id")
         ids += eos if isinstance(eos, list) else [eos]
-    stops = {tokenizer.convert_ids_to_tokens(each) for each in ids if each is not None} - {None}
+    added = {token["id"]: token["content"] for token in read_json(folder / "tokenizer.json").get("added_tokens", [])}
+    return {text for text in (special.get("eos_token"), *(added.get(each) for each in ids)) if text}
+
+
+def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
+    """Check that the assistant's turn, as the template writes it, ends with a token at which vLLM stops."""
+    stops = stop_tokens(folder, special)
     if not stops:
+        if not (folder / "tokenizer.json").is_file():
+            return []
         raise RecipeError(
             f"{folder} names no token that ends a response: every one would run to data.max_response_length",
             where="eos_token of tokenizer_config.json, eos_token_id of generation_config.json",
             fix="set eos_token in tokenizer_config.json to the token that ends the assistant's turn",
         )
-    end = turn.partition(ANSWER["content"])[2].strip()
+    end = turn.partition(ANSWER)[2].strip()
     if not end or any(end.startswith(stop) for stop in stops):
         return []
     return [

@@ -11,7 +11,7 @@ from recipes.paths import ROOT
 MODEL = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
 
 
-def test_a_split_is_counted_with_the_chat_template(tmp_path):
+def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
     path, fixed = tmp_path / "train.parquet", {"data_source": "x", "ground_truth": "1", "ability": "x"}
     rows = [
         make_row(prompt="Make 7? " * (index % 30 + 1), extra_info={"split": "train", "index": index}, **fixed)
@@ -22,5 +22,10 @@ def test_a_split_is_counted_with_the_chat_template(tmp_path):
     lengths = [len(tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=False)) for c in chats]
     counted = count_split(path, MODEL)
     assert sorted(counted.elements()) == sorted(lengths)
+    with monkeypatch.context() as patch:
+        patch.setattr("recipes.data.lengths.chat_tokenizer", None)
+        assert count_split(path, MODEL) == counted
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
     assert max(count_split(path, MODEL, template)) < max(counted)
+    write_split(path, rows[:3], force=True)
+    assert count_split(path, MODEL).total() == 3

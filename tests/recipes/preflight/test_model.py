@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
 from recipes.errors import RecipeError
 from recipes.model_files import local_model
-from recipes.paths import ROOT
 from recipes.preflight import model
 
 LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
@@ -88,18 +86,15 @@ CHATML = (
     "{%- for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}\n"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
 
 @pytest.fixture
 def folder(files):
-    """Writes a model's tokenizer with a template, the token that ends a turn, and the ids that stop vLLM."""
-    place = files / "model"
-    shutil.copy(TINY / "tokenizer.json", place)
-    own = json.loads((TINY / "tokenizer_config.json").read_text())
-
-    def write(template=CHATML, eos="<|im_end|>", ids=()):
-        config = {**own, "chat_template": template, "eos_token": eos}
+    def write(template=CHATML, eos="<|im_end|>", ids=(7,)):
+        place = files / "model"
+        added = [{"id": 7, "content": "<|im_end|>"}, {"id": 8, "content": "<|endoftext|>"}]
+        (place / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+        config = {"chat_template": template, "eos_token": {"content": eos} if eos else None}
         (place / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if v}))
         (place / "generation_config.json").write_text(json.dumps({"eos_token_id": list(ids)}))
 
@@ -107,22 +102,20 @@ def folder(files):
 
 
 def test_what_the_model_would_not_understand_is_remarked(make, folder):
-    end = json.loads((TINY / "config.json").read_text())["eos_token_id"]
-    marked = CHATML.replace("{{ message.content }}", "{% generation %}{{ message.content }}{% endgeneration %}")
-    for fine in ({}, {"eos": "<|endoftext|>", "ids": (end,)}, {"template": marked}):
+    for fine in ({}, {"eos": "<|endoftext|>", "ids": (8, 7)}):
         folder(**fine)
         assert model.check_chat_template(make()) == []
-    folder(eos="<|endoftext|>")
+    folder(eos="<|endoftext|>", ids=(8,))
     (remark,) = model.check_chat_template(make())
-    assert "'<|im_end|>'" in remark
+    assert "'<|im_end|>', which is no stop token" in remark
 
 
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ({"template": None}, "model"),
-        ({"template": "{% for message in messages %}"}, "model"),
-        ({"eos": None}, "generation_config.json"),
+        ({"template": None}, "chat_template.jinja"),
+        ({"template": "{% for message in messages %}"}, "tokenizer_config.json"),
+        ({"eos": None, "ids": ()}, "generation_config.json"),
     ],
 )
 def test_what_no_run_survives_is_an_error(make, folder, change, where):
@@ -131,3 +124,8 @@ def test_what_no_run_survives_is_an_error(make, folder, change, where):
         model.check_chat_template(make())
     assert where in caught.value.where
     assert caught.value.fix
+
+
+def test_a_template_that_marks_what_the_assistant_writes_is_rendered(make, folder):
+    folder(CHATML.replace("{{ message.content }}", "{% generation %}{{ message.content }}{% endgeneration %}"))
+    assert model.check_chat_template(make()) == []
