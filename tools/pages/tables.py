@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from recipes.config import objective, resolve
 from recipes.config.checks import ENGINES
@@ -235,6 +235,8 @@ def describe_type(annotation: Any) -> str:
         return "one of " + ", ".join(str(value) for value in args)
     if origin in (Union, UnionType):
         return " or ".join(describe_type(part) for part in args)
+    if origin is Annotated:
+        return describe_type(args[0])
     if origin is list:
         return f"list of {describe_type(args[0])}"
     if origin is dict:

@@ -220,7 +220,7 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 def _batches(recipe: Recipe) -> dict[str, Any]:
     """Return the token budgets of micro-batches; without one in the recipe, k responses get k full lengths.
 
-    On GPUs `memory_filled` (config/gpus.py) sets the budget, so the micro-batch sizes do not count there.
+    `memory_filled` (config/gpus.py) sets the budget of packed passes on GPUs; micro-batch sizes set the others.
     """
     actor = recipe.worker.actor
 
