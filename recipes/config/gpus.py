@@ -73,7 +73,7 @@ def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = T
 
     Args:
         engine: verl or easyr1.
-        changed: whether verl is changed; as it is it has no packed attention without flash-attn.
+        changed: whether verl is changed; unchanged verl has no packed attention without flash-attn.
     """
     settings = []
     if lacks("flash_attn", environ):
@@ -90,11 +90,11 @@ def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = T
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
-"""Attention that without flash-attn cannot tell packed responses apart, or is not there; None is verl's own choice."""
+"""Attention that cannot separate packed responses without flash-attn, or needs it; None is verl's own choice."""
 
 
 def check_attention(recipe: Recipe) -> list[str]:
-    """Raise where verl would ask for flash-attn, or let packed responses see each other; remark on what is without it.
+    """Raise where verl needs flash-attn or packed responses would see each other; remark where padding is kept.
 
     Raises:
         RecipeError: names the key that asks for it.
@@ -141,7 +141,7 @@ def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
 
 
 def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
-    """The plan of a recipe, with what is null as `settled` chooses it; None where model or GPU is not known.
+    """The plan of a recipe; `fit.settled` chooses null settings. None where model or GPU is not known.
 
     Args:
         gpu: one that the run takes; None: the one with the least free memory, with what fits all of them.

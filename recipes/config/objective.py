@@ -118,7 +118,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
-    """What runs, but hardly as its name promises.
+    """Remarks on valid settings that do not do what their names suggest.
 
     These are an estimator that is no KL penalty in its place, KL that is divided by a group's deviation (verl and
     EasyR1 subtract it from the reward, then divide), and clips that never act.

@@ -57,9 +57,9 @@ def located(
 ) -> dict[str, str | list[str]]:
     """The path-valued keys that were set, absolute.
 
-    `artifacts/...` is below the folder of artifacts, and in files `outputs/...` below that of outputs. In files,
-    other paths are meant from the repository's root; in variables and arguments from the working folder, unless
-    something of that name is at the root alone.
+    `artifacts/...` is resolved in the folder of artifacts; `outputs/...`, where a file sets it, in that of outputs.
+    Other relative paths in files start at the repository's root. In variables and arguments they start at the working
+    folder, or at the root if they exist only there.
     """
     changed: dict[str, str | list[str]] = {}
     for key, leaf in leaves(schema).items():

@@ -198,7 +198,7 @@ EXPERIMENT = "{experiment_name}"
 
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
-    """The recipe with every value that follows from others or from the machine; without them, such keys are null."""
+    """Fill every null key whose value follows from other keys or from the machine."""
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))

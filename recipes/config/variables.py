@@ -113,8 +113,8 @@ def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABL
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
     """The known names that `name` may have been meant for, the likeliest first; underscores part words.
 
-    Likely are a slip of the pen, and some of a name's words: with its first where the value is text (`MODEL`), or PATH
-    would be taken for MODEL_PATH; any of them where it is a number or a truth value (`STEPS`, `WARMUP`).
+    A known name is likely if it is a misspelling, or if `name` has some of its words. Where the value is text the first
+    words must be equal (`MODEL`), or PATH would suggest MODEL_PATH; for numbers and truth values any word will do.
     """
     words = name.upper().split("_")
     slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT

@@ -27,7 +27,7 @@ BATCH = 256
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 LEAST_VOCABULARY = 16
-"""Tokens; what transformers makes for a folder without a tokenizer has fewer."""
+"""Tokens; a tokenizer with fewer is the placeholder of transformers for a folder that has none."""
 
 
 def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
@@ -65,7 +65,7 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
 
 
 def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Counter[int]:
-    """Numbers of a split's prompts by their tokens, with the chat template's; images count as no tokens.
+    """Count a split's prompts by their length in tokens, chat template included; images count as 0.
 
     Beside a file with a manifest they are kept, by its rows, the tokenizer's files and the template.
 

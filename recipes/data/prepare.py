@@ -61,7 +61,7 @@ def prepare(
 
     Args:
         reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
-        problem: what no two splits may share, nor two rows of a split where it is there `once`.
+        problem: key of a row: no key is in two splits, and with `once` none twice in a split.
         counted_by: what rows are counted by in the manifest, table -> value.
         force: replace files that hold other data.
 

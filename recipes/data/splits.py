@@ -29,7 +29,7 @@ MOST_VALIDATION = 500
 
 
 class Prompts:
-    """The prompts of many rows: which rows repeat one another, and which must not be split.
+    """The prompts of many rows: which rows repeat one another, and which rows must stay in one split.
 
     A prompt is its messages, without regard to case and blanks, and the bytes of its images. Rows with the same prompt
     are one group, and so are rows that share an image: a picture that was trained on says little in validation.
@@ -81,7 +81,7 @@ class Prompts:
         """Of each row, whether it validates; chosen group by group, in the order of their smallest fingerprints.
 
         Of each data source validate at most `share` of its rows and of its groups, at most `MOST_VALIDATION` of both.
-        A source whose every group has more rows gives its smallest one; a source with one group alone gives none.
+        If every group of a source exceeds that share, its smallest one validates; a source with one group gives none.
         """
         group_of_row = [self._root(keys[0]) for keys in self._keys]
         rows: defaultdict[int, Counter[str]] = defaultdict(Counter)  # group -> data source -> rows

@@ -152,7 +152,7 @@ class Expected:
     def damage(self, checkpoint: Checkpoint) -> str:
         """Return which file of a checkpoint is missing or damaged; empty if it is whole.
 
-        A step whose parts are not recorded has to have the weights, and whole every part of which it has a file.
+        If a step's parts are not recorded, its weights must be there, and every part that has a file must be whole.
         """
         parts = self.parts(checkpoint.step) or (checkpoint.holds() | {MODEL})
         root = checkpoint.folder.parent
@@ -183,8 +183,7 @@ def _damage(file: Path) -> str:
 def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list[str]]:
     """The last whole checkpoint, and what is wrong with later ones.
 
-    The step that the tracker names comes first, then those before it, the last one first; where the tracker names no
-    step that is there, all of them.
+    The step that the tracker names is tried first, then earlier ones, newest first; if it is missing, all steps are.
 
     Returns:
         The last whole checkpoint, None where there is none, and the problems; both empty where nothing was saved yet.
@@ -324,7 +323,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
 
 
 def name_the_type(folder: Path) -> None:
-    """Rewrite `config.json` with the type of the tensors beside it, if there are any and they have one type."""
+    """Set `dtype` in `config.json` to the type of the tensors beside it, if they share one."""
     from safetensors import safe_open
 
     types = set()
@@ -347,7 +346,7 @@ def step_of(path: str) -> int | None:
 
 
 def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: int | None = None) -> None:
-    """Give optimiser and schedule the command's rate, betas and decay, which a load took from the checkpoint.
+    """Restore the command's rate, betas and decay after a load has replaced them with the checkpoint's.
 
     The shape of the schedule is the command's already: `LambdaLR` saves no functions.
 

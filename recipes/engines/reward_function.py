@@ -34,7 +34,7 @@ class Call:
     """One response to judge.
 
     Attributes:
-        length: tokens of the response, for EasyR1's forms; where it is not known they get its characters.
+        length: tokens of the response, for EasyR1's forms; if None, they get the number of characters.
         row: the row's id, for messages; None where it is not known.
     """
 

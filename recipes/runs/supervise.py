@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 WATCHDOG_MINUTES = 5.0
 STARTING = 4.0
-"""Before its first step a run has measured nothing of itself, and is given so many times as long."""
+"""Factor on the limit before the first step, when a run has measured nothing of itself."""
 LONGER = 20.0
-"""Idleness that is so many times the longest one that the run came back from is a hang, however long that is."""
+"""The limit is at least this multiple of the longest idle time that the run recovered from."""
 IDLE_SHARE = 0.2
 """Of one core: what Ray's daemons use while nothing happens stays below."""
 
@@ -101,7 +101,7 @@ class Watchdog:
 
 
 def crowding() -> float:
-    """Runnable threads of the machine for each core, over the last minute."""
+    """Runnable threads per core over the last minute; above 1, the CPU threshold for idleness is divided by it."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 

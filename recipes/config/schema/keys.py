@@ -65,7 +65,7 @@ Resume = Literal["content", "order", "setting", "place"]
 
 BOTH, ONLY_VERL, ONLY_EASYR1 = ("verl", "easyr1"), ("verl",), ("easyr1",)
 CONVERTED: tuple[str, ...] = ()
-"""Engines of a key that acts where JSON, JSONL, CSV or plain parquet becomes the finished rows that they get."""
+"""Engines of a key that acts only while a user's file is converted: no engine reads it."""
 
 # Group of keys -> verl's group, where verl has them elsewhere than EasyR1.
 VERL_GROUPS = {

@@ -22,7 +22,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
 """vLLM's variables on CPUs wherever it runs: no compiler, and threads that the system may move.
 
-Bound to cores that others use, they waited 20 times as long for each other as they computed."""
+Bound threads on busy cores waited 20 times as long as they computed."""
 CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB of its cache; by default it wants nearly all of the machine's memory."""
 ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
@@ -30,8 +30,8 @@ ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 SPINS = "5000"
 """How often a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
 
-On two cores, 32 responses of 62 tokens with gradients take 209 ms if it sleeps at once and 163 so; while another
-program keeps one of the cores busy, 305 and 365, with OpenMP's own 300,000 1,085."""
+On two cores, 32 responses of 62 tokens with gradients take 209 ms if it sleeps at once and 163 ms with 5,000; with one
+core kept busy by another program 305 and 365 ms, and 1,085 ms with OpenMP's own 300,000."""
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
 SMALLEST_BUCKET = 16

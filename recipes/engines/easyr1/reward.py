@@ -36,7 +36,7 @@ def opened(truth: Any) -> tuple[str, Any]:
 def compute_score_batch(
     reward_inputs: list[dict[str, Any]], path: str, arguments: dict[str, Any] | None = None
 ) -> list[dict[str, float]]:
-    """One dict of numbers per input: `overall`, the reward's own numbers, and both again under `<source>/`.
+    """One dict of numbers per input: `overall`, the reward's own, and score and stated accuracy under `<source>/`.
 
     Args:
         reward_inputs: `response`, `response_length` and `ground_truth` of each; `id` of its row, for messages.

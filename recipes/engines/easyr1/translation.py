@@ -32,7 +32,7 @@ ACTOR = "worker.actor"
 AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}
 """worker.actor.loss_agg_mode -> EasyR1's loss_avg_mode."""
 HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validation_data_dir")
-"""Keys that EasyR1 has not, and this package has for it: they travel as variables."""
+"""Keys that this package implements for EasyR1; passed as environment variables."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:

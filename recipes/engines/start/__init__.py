@@ -5,7 +5,7 @@ entry point here. It starts Ray's own processes (`ray_head.py`) and makes the im
 the driver, Ray's workers and vLLM's processes are then forked (`forkserver.py`; `spawn.py` asks it for them).
 
 A process that has initialised CUDA cannot be forked: its children could not use the GPU. `cuda.py` makes the imports
-without CUDA, and has the proof that is asked for before the first fork.
+without CUDA, and checks before the first fork that CUDA is not initialised.
 
 The ordinary start, where verl, Ray and vLLM start each process themselves, is taken with `RECIPES_FORK_WORKERS=0`, with
 another version of Ray, on another system than Linux, where `RAY_ADDRESS` or `ray_kwargs.ray_init.address` names a

@@ -7,7 +7,7 @@ A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices
 - vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the
   capability of the current device.
 
-During the imports `nvidia-smi` answers both; any other call that needs CUDA fails in `torch.cuda._lazy_init`.
+During the imports both get what `nvidia-smi` reports; any other call that needs CUDA fails in `torch.cuda._lazy_init`.
 Nothing reports a block's shared memory, so vLLM's linear-attention kernels choose their smaller sizes.
 """
 

@@ -84,7 +84,7 @@ class ForkServer:
         """Fork the driver, then a process for every request, until the driver ends.
 
         Returns:
-            What the calling process, which may by then be any of the children, has to run.
+            The job of the current process: the server itself, or a forked child.
 
         Raises:
             OSError: not even the driver can be forked.

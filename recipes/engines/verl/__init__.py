@@ -1,1 +1,1 @@
-"""verl: a recipe in its keys, the registered engine, and the changes to it that have no hook."""
+"""Support for verl: translation of recipes, the registered engine, and changes to verl without hooks."""

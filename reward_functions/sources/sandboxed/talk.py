@@ -2,8 +2,8 @@
 
 It is JSON, which holds no code: what a program returns is rebuilt on the other side as exactly Python's own types,
 whatever classes the program derived from them. Scalars, texts and lists are themselves; everything else is
-`{kind: content}`, see `KINDS`. What is no data (objects, functions) is a number that only the program's process can
-look up. Three parts: `Codec`, the messages; `Server`, the program's side; `Talk`, the tests' side, where the program's
+`{kind: content}`, see `KINDS`. An object or function is encoded as a number, which only the program's process can
+resolve. Three parts: `Codec`, the messages; `Server`, the program's side; `Talk`, the tests' side, where the program's
 names are stand-ins. A test compares with Python's own `==`, so a program has to know the right value.
 """
 
@@ -124,7 +124,7 @@ class Codec:
         return self.build[kind](content)
 
     def decode(self, text: str) -> Any:
-        """Return the value that `encode` made this of. Raises ValueError: nothing that it wrote."""
+        """Decode a text that `encode` wrote; any other text raises ValueError."""
         try:
             value, end = self.scan(text, 0)
         except Exception as error:  # allowed: a program may have written anything, and building it then does anything
@@ -134,7 +134,7 @@ class Codec:
         return value
 
     def message(self, operation: str, arguments: Any, named: dict[str, Any]) -> str:
-        """Return what `Server` answers."""
+        """Encode a request to `Server`."""
         given = ", ".join([self.encode(each) for each in arguments])
         by_name = ", ".join([f"[{quoted(name)}, {self.encode(each)}]" for name, each in named.items()])
         return f'["{operation}", [{given}], [{by_name}]]'
@@ -167,7 +167,7 @@ class Codec:
         return self.content(value, depth)
 
     def content(self, value: Any, depth: int = 0) -> str:
-        """Return JSON for what is no scalar, whether or not it has a number."""
+        """Encode a value that is no scalar in full, even if it has a reference number."""
         if type(value) is list:
             return f"[{', '.join([self.encode(item, depth + 1) for item in value])}]"
         kind, parts = plain(value) or self.describe(value)
@@ -249,8 +249,8 @@ class Server:
             self.answer(status, value, held)
 
     def do(self, operation: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Look up a name, call a function by its name, or a method of `Solution`, or an object, or make an object of a
-        class, or do what Python's module `operator` or a builtin of that name does."""
+        """Perform one operation: look up a name; call a function, a method of `Solution` or an object; instantiate a
+        class; or apply the function of that name from `operator` or `builtins`."""
         if operation == "name":
             if arguments[0] not in self.names:
                 raise NameError(f"name {arguments[0]!r} is not defined")
@@ -300,7 +300,7 @@ class Kept:
 
 
 def told(error: BaseException) -> list[Any]:
-    """Return the name of the nearest class of Python's own, and the arguments as far as they are data."""
+    """Return the name of the exception's nearest built-in class, and its arguments; other arguments become text."""
     name = next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each)
     return [name, [each if type(each) in (str, int, float, bool, type(None)) else str(each) for each in error.args]]
 
@@ -319,7 +319,7 @@ def same(some: list[Any], others: list[Any]) -> bool:
 
 
 class Fault(BaseException):
-    """The test is over, whatever it catches."""
+    """Ends a test; a BaseException, so that `except Exception` does not catch it."""
 
 
 class Gone(Exception):
@@ -347,7 +347,7 @@ class Talk:
         self.raised: list[BaseException] = []
 
     def stop(self, status: str) -> Fault:
-        """Return what ends the test; also where it is caught, the test has this status."""
+        """Record the status and return the exception that ends the test; the status stays if the test catches it."""
         self.status = self.status or status
         return Fault(status)
 
@@ -508,7 +508,7 @@ def update(container: Any, content: Any) -> None:
 
 
 def rebuilt(name: str, arguments: list[Any]) -> BaseException:
-    """Return an exception of Python's own. Raises TypeError: there is none of this name."""
+    """Return a built-in exception. Raises KeyError for an unknown name, TypeError for a builtin that is no class."""
     kind = vars(builtins)[name]
     if not issubclass(kind, BaseException) or issubclass(kind, STOPS):
         return RuntimeError(f"the program raised {name}")
@@ -519,7 +519,7 @@ def rebuilt(name: str, arguments: list[Any]) -> BaseException:
 
 
 def execute(test: Test, look: Callable[[str], Any]) -> None:
-    """Execute a test. Raises anything: it does not hold."""
+    """Execute a test; any exception means that it fails."""
     text, wanted, imports = test
     sys.stdout = io.StringIO()
     scope: dict[str, Any] = {"__name__": "test", "__builtins__": Names(wanted, look)}
