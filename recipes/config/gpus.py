@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import objective
+from recipes.config.layers import flatten
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.memory import fit
@@ -156,12 +157,14 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
     if sizes is None:
         return None
     longest = -(-recipe.longest // actor.ulysses_size)
+    verls = {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
+    shards = verls.get("actor_rollout_ref.actor.fsdp_config.fsdp_size", -1)
     plan = MemoryPlan(
         shape=sizes,
         gpu=gpu.total if gpu else None,
         in_use=gpu.used if gpu else 0,
         host=host_memory() if recipe.planned_gpus is None else None,
-        ranks=recipe.n_gpus,
+        ranks=shards if 0 < shards < recipe.n_gpus else recipe.n_gpus,
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,

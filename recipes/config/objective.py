@@ -106,7 +106,15 @@ def constant_length(recipe: Recipe) -> int | None:
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Clips whose bounds are exchanged; CISPO's weights may do without a lower bound."""
+    """KL that acts nowhere, and clips that cannot be meant; CISPO's weights may do without a lower bound."""
+    algorithm = recipe.algorithm
+    if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
+        yield recipe.error(
+            f"KL is neither in the loss nor in the reward, yet {NO_KL} is false",
+            f"set {NO_KL} to true, or algorithm.use_kl_in_reward to null",
+            "algorithm.use_kl_in_reward",
+            NO_KL,
+        )
     low, high = recipe.worker.actor.clip_ratio_low, recipe.worker.actor.clip_ratio_high
     if recipe.worker.actor.loss_type != "cispo" and low > high:
         yield recipe.error(
@@ -114,6 +122,12 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
             "exchange them; DAPO's are 0.2 and 0.28",
             "worker.actor.clip_ratio_low",
             "worker.actor.clip_ratio_high",
+        )
+    if recipe.engine == "easyr1" and low > 1:
+        yield recipe.error(
+            f"EasyR1 takes the logarithm of 1 - worker.actor.clip_ratio_low, which is {low}",
+            "set it to 1, which is no lower bound either",
+            "worker.actor.clip_ratio_low",
         )
 
 

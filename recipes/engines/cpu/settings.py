@@ -90,7 +90,7 @@ def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
         **ONE_PROCESS,
         "VLLM_NO_USAGE_STATS": "1",
         "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "passive"),
-        "GOMP_SPINCOUNT": environ.get("GOMP_SPINCOUNT", SPINS),
+        **({} if "OMP_WAIT_POLICY" in environ else {"GOMP_SPINCOUNT": environ.get("GOMP_SPINCOUNT", SPINS)}),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
         "RAY_USAGE_STATS_ENABLED": "0",
     }

@@ -28,6 +28,8 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
             "ONLINE_FILTERING=false",
         ),
         ("worker.actor.clip_ratio_low=0.4", "exchange"),
+        ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", "to 1"),
+        ("algorithm.use_kl_in_reward=false", "algorithm.disable_kl"),
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
         (

@@ -119,6 +119,12 @@ def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them
         memory.check_memory(recipe_on(monkeypatch, size, count, *keys.values(), task=task, **environ))
 
 
+def test_weights_are_sharded_over_the_group_that_verl_is_given(monkeypatch):
+    of_two = "+actor_rollout_ref.actor.fsdp_config.fsdp_size=2"
+    assert plans.plan_of(recipe_on(monkeypatch, H200, 8)).ranks == 8
+    assert plans.plan_of(recipe_on(monkeypatch, H200, 8, of_two)).ranks == 2
+
+
 def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypatch):
     """The trial that died: 12.7 GB in use, and an estimate of 138.7 of 151 GB."""
     alone = recipe_on(monkeypatch, H200, 1)

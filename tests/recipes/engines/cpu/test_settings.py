@@ -33,3 +33,15 @@ def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:
         assert found.worker.actor.padding_free == packed
         chosen = settings.keys(found)["actor_rollout_ref.model.override_config.attn_implementation"]
         assert chosen == (PACKED_ATTENTION if packed else "sdpa")
+
+
+def test_threads_wait_as_the_user_says() -> None:
+    """libgomp looks at the number before the policy: the plug-in's must not undo a policy of the user's."""
+    number = str(settings.SPINS)
+    for given, wanted in (
+        ({}, ("passive", number)),
+        ({"GOMP_SPINCOUNT": "7"}, ("passive", "7")),
+        ({"OMP_WAIT_POLICY": "active"}, ("active", None)),
+    ):
+        found = settings.of_trainers(1, given)
+        assert (found["OMP_WAIT_POLICY"], found.get("GOMP_SPINCOUNT")) == wanted
