@@ -18,7 +18,7 @@ from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
 from recipes.data.lengths import count_split
-from recipes.data.manifests import Manifest, read_manifest
+from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records
 from recipes.data.rewards import load_reward
@@ -121,12 +121,14 @@ class PromptFormat:
         if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
             question = IMAGE_MARK * len(record.images) + question
         if self._template is not None:
+            fix = f"mend {self._template_file}, which may use content, prompt, data_source"
             try:
                 # `content` is EasyR1's name for the question.
                 question = self._template.render(content=question, prompt=question, data_source=record.data_source)
             except (TemplateError, TypeError) as error:
-                fix = f"mend {self._template_file}, which may use content, prompt, data_source"
                 raise RecordError(f"the template fails: {error}", record.place, fix) from error
+            if not question.strip():
+                raise RecordError("the template leaves nothing of this prompt", record.place, fix)
         if self._system and record.messages[0]["role"] != "system":
             others = [{"role": "system", "content": self._system}, *others]
         return [*others, {"role": "user", "content": question}]
@@ -231,8 +233,12 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
 
 
 def converted(folder: Path) -> list[Manifest] | None:
-    """The manifests of a finished conversion; None where there is none."""
-    return [read_manifest(folder / f"{name}.parquet") for name in ("train", "test")] if folder.is_dir() else None
+    """The manifests of a finished conversion; None where it is missing, or a file is of another size."""
+    paths = [folder / f"{name}.parquet" for name in ("train", "test")]
+    if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
+        return None
+    manifests = [read_manifest(path) for path in paths]
+    return manifests if all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True)) else None
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:

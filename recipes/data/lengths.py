@@ -64,7 +64,9 @@ def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
     return str(model.tokenizer_path or model.model_path), template
 
 
-def count_split(path: Path, tokenizer: str, chat_template: str | None = None) -> Counter[int]:
+def count_split(
+    path: Path, tokenizer: str, chat_template: str | None = None, *, trust_remote_code: bool = False
+) -> Counter[int]:
     """Count a split's prompts by their length in tokens, chat template included; images count as 0.
 
     Beside a file with a manifest they are kept, by its rows, the tokenizer's files and the template.
@@ -73,6 +75,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
         path: a parquet file of finished rows.
         tokenizer: a model's folder, or its name on a hub.
         chat_template: Jinja text that stands in for the model's own.
+        trust_remote_code: whether a tokenizer's own code may be run.
 
     Raises:
         RecipeError: there is no tokenizer, or its chat template refuses a prompt.
@@ -82,7 +85,7 @@ def count_split(path: Path, tokenizer: str, chat_template: str | None = None) ->
     kept = _kept_file(path, tokenizer, chat_template) if find_manifest(path) and Path(tokenizer).is_dir() else None
     if kept is not None and kept.is_file():
         return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
-    lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template)
+    lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template, trust_remote_code=trust_remote_code)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
         task = progress.add_task("tokens", total=file.metadata.num_rows)
         for batch in file.iter_batches(BATCH, columns=["prompt"]):

@@ -50,6 +50,13 @@ class Columns:
     sources: tuple[str, ...] = ()
     turns: bool = True
 
+    def __post_init__(self) -> None:
+        """Raise RecipeError for one column that is to be two fields."""
+        names = [self.prompt, self.ground_truth, self.images]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
+            raise RecipeError(f"the column {twice} is given for two fields", where=keys, fix=fix)
+
 
 class Place(NamedTuple):
     """The place of a record: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
@@ -247,11 +254,12 @@ ID_HINT = "give every record an id of its own, or rename the field: ids are then
 def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
     """Return the error that names the missing columns and their options; None where none is missing."""
     missing, options = [], []
+    free = {*there} - {columns.prompt, columns.ground_truth, columns.images}
     for ours, theirs, option in (
         ("prompt", columns.prompt, "--prompt_key"),
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
-        alike = next((other for other in _SYNONYMS[ours] if other in there), None)
+        alike = next((other for other in _SYNONYMS[ours] if other in free), None)
         if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
             options.append(f"{option} {alike or 'COLUMN'}")

@@ -192,7 +192,7 @@ class Split(NamedTuple):
     size: int | None = None
 
 
-_OURS = re.compile(r"(train|test)\.(parquet|manifest\.json)")
+_OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
 
 
 def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) -> tuple[list[Manifest], str]:

@@ -92,5 +92,9 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
         return []
     if not keys or not all("prompt" in columns(key) for key in keys):
         return []
-    counted = [count_split(Path(key.path), str(folder), template) for key in keys]
+    trusted = recipe.worker.actor.model.trust_remote_code
+    try:
+        counted = [count_split(Path(key.path), str(folder), template, trust_remote_code=trusted) for key in keys]
+    except (RecipeError, OSError) as error:
+        return [f"the prompts are not counted: {str(error).splitlines()[0]}"]
     return check_lengths(sum(counted, Counter()), recipe)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from recipes.files import whole_folder
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
-from recipes.tasks.number_game.pixels import fitted
+from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
 from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
 
 RECORD = "episode.json"
@@ -100,8 +100,16 @@ class Journal:
         self.folder = folder
 
     def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those that are not there."""
-        return [episode for episode in episodes if not (self.folder / episode.key).is_dir()]
+        """Those that are not there, or whose files are damaged; `write` replaces these."""
+        return [episode for episode in episodes if not self._holds(episode)]
+
+    def _holds(self, episode: Episode) -> bool:
+        try:
+            for each in self.rounds([episode]):
+                decoded(each.image)
+        except (OSError, ValueError, LookupError, BrokenPNG):
+            return False
+        return True
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
         """Record a finished episode."""

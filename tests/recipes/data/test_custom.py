@@ -74,6 +74,10 @@ def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
     assert converted(conversion.folder) is None
     made(conversion)
     assert [manifest.split for manifest in converted(conversion.folder)] == ["train", "test"]
+    (conversion.folder / "train.parquet").write_bytes(b"cut")
+    assert converted(conversion.folder) is None
+    made(conversion)
+    assert converted(conversion.folder)
     places = {conversion.folder, Conversion((path,)).folder, Conversion((path,), template=template, seed=2).folder}
     template.write_text("{{ content }}?")
     places.add(Conversion((path,), template=template).folder)
@@ -104,6 +108,7 @@ def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
         ([record()], "{{ content", "t.jinja, line 1"),
         ([record()], "Answer briefly.", "t.jinja"),
         ([record()], "{{ content }} {{ level }}", "line 1"),
+        ([record()], "{% if content == 1 %}{{ content }}{% endif %}", "line 1"),
         ([record()], "{{ content.__class__.__mro__ }}", "line 1"),
     ],
 )

@@ -114,6 +114,11 @@ def test_other_columns_are_mapped_and_proposed_all_at_once(tmp_path, name, conte
     assert "--prompt_key question --answer_key answer --data_source math|qa" in caught.value.fix
     mapped = read(tmp_path, name, columns=Columns("question", "answer"), source="math")
     assert facts(mapped) == [("q", "1", "math"), ("r", "2", "math")]
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, name, columns=Columns("answer"), source="math")
+    assert "--answer_key COLUMN" in caught.value.fix
+    with pytest.raises(RecipeError):
+        Columns("answer", "answer")
 
 
 def test_a_field_that_the_first_record_lacks_is_that_records_mistake_and_an_unknown_source_its_own(tmp_path):

@@ -81,6 +81,7 @@ BOTH = ["test.manifest.json", "test.parquet", "train.manifest.json", "train.parq
 def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
     folder = tmp_path / "data"
     assert write_data(folder, data(3))[1] == "written"
+    (folder / "train.tokens-0123456789ab.json").touch()
     assert write_data(folder, data(3))[1] == "unchanged"
     with pytest.raises(RecipeError, match="make 3"):
         write_data(folder, data(4))

@@ -90,3 +90,19 @@ def test_prompts_that_are_too_long(counting, files):
     with pytest.raises(RecipeError) as caught:
         check(recipe)
     assert "positions" in caught.value.fix
+
+
+def test_a_tokenizer_that_cannot_be_loaded_ends_no_run_and_its_own_code_is_run_where_that_is_allowed(
+    counting, monkeypatch
+):
+    asked = []
+
+    def refuse(*_, trust_remote_code):
+        asked.append(trust_remote_code)
+        raise RecipeError("no tokenizer")
+
+    monkeypatch.setattr("recipes.data.lengths.chat_tokenizer", refuse)
+    for trusted in (False, True):
+        recipe = counting(5, 20, changes=(f"worker.actor.model.trust_remote_code={trusted}",))
+        assert len(data_files.check_prompt_lengths(recipe)) == 1
+    assert asked == [False, True]

@@ -85,6 +85,15 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     assert run(planned("train", 14, SETTINGS, seed=2), tmp_path)[0].resumed == 0, "another plan, other episodes"
 
 
+@pytest.mark.parametrize(("file", "content"), [("01.png", png()[:-20]), ("episode.json", b"{")])
+def test_a_damaged_episode_is_played_again(tmp_path, file, content):
+    episodes = planned("train", 6, SETTINGS, seed=1)
+    run(episodes, tmp_path)
+    (tmp_path / episodes[1].key / file).write_bytes(content)
+    assert run(episodes, tmp_path)[0][:2] == (1, 1)
+    assert run(episodes, tmp_path)[0][:2] == (2, 0)
+
+
 def test_a_page_that_contradicts_the_rules_stops_everything(tmp_path):
     with pytest.raises(RecipeError, match="rules.py"):
         run(planned("train", 3, SETTINGS, seed=1), tmp_path, lies=True)
