@@ -19,8 +19,6 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from jinja2 import TemplateError
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -107,12 +105,20 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     Raises:
         RecipeError: Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
     """
+    package = verl_package()
+    if package is None:
+        raise RecipeError("verl is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+
     recipe = load(task, environ={name: value for name, value in environ.items() if name not in VARIABLES})
     overrides = [_forced(name, value) for name, value in {**_of_recipe(recipe), **flatten(read(SETTINGS))}.items()]
     overrides += [f"{key}={environ[name]}" for name, key in VARIABLES.items() if environ.get(name)]
-    overrides += arguments
     try:
-        with initialize_config_dir(f"{verl_package()}/trainer/config", version_base=None):
+        with initialize_config_dir(f"{package}/trainer/config", version_base=None):
+            defaults: Any = OmegaConf.to_container(compose("sft_trainer_engine"))
+            free = tuple(f"{name}." for name, value in flatten(defaults).items() if value == {})
+            overrides += [f"++{each}" if each.startswith(free) else each for each in arguments]
             return Plan(recipe, compose("sft_trainer_engine", overrides), overrides)
     except HydraException as error:
         raise RecipeError(

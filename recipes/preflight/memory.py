@@ -36,6 +36,9 @@ def check_memory(recipe: Recipe) -> list[str]:
     lines = [*map(str, busy)]
     plan = plans.plan_of(recipe)
     if plan is None:
+        share = recipe.value(SHARE)
+        if any(gpu.free < share * gpu.total for gpu in busy):
+            raise recipe.error(f"{'; '.join(lines)}; vLLM will ask for {share:.0%} of each", _elsewhere(), SHARE)
         return [*lines, _unknown(recipe, chosen)]
     on_gpus = list(gpu_phases(plan)) if plan.gpu else []
     on_host = host_phase(plan)

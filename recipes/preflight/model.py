@@ -27,6 +27,7 @@ def check_model(recipe: Recipe) -> list[str]:
             elif not local_model(key.path):
                 remarks.append(f"the model {key.path} is not in the hub's cache yet: its prompts are not counted")
     _check_positions(recipe)
+    _check_adapters(recipe)
     return remarks
 
 
@@ -79,6 +80,18 @@ def _check_positions(recipe: Recipe) -> None:
         "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
         *("data.max_prompt_length", "data.max_response_length"),
     )
+
+
+def _check_adapters(recipe: Recipe) -> None:
+    """Raise for adapters that the saved model cannot hold: of a table, and of a head that may share its weight."""
+    lora = recipe.worker.actor.model.lora
+    named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
+    if lora.rank and named and recipe.trainer.save_hf_model:
+        raise recipe.error(
+            f"an adapter of {named[0]} cannot become part of the model that is saved",
+            f"leave {named[0]} out, or set trainer.save_hf_model to false",
+            "worker.actor.model.lora.target_modules",
+        )
 
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}

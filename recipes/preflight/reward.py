@@ -19,7 +19,7 @@ from recipes.data.rewards import load_reward
 from recipes.data.rows import row_count
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_contract import Answer, filter_metric
+from recipes.engines.reward_contract import Answer, filter_metric, is_right
 from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
@@ -78,7 +78,8 @@ def trial(recipe: Recipe) -> list[str]:
             _check_sources(load_reward(part), file, columns, named)
     rows = [_trial_row(row, recipe) for row in rows_by_source(files)]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
-    return try_reward(location, recipe.engine, rows, arguments, filter_key)
+    own = not recipe.source_of("worker.reward.reward_function").by_user
+    return try_reward(location, recipe.engine, rows, arguments, filter_key, of_the_recipe=own)
 
 
 def rows_by_source(files: list[str]) -> list[dict[str, Any]]:
@@ -139,6 +140,8 @@ def try_reward(
     rows: list[TrialRow],
     arguments: Mapping[str, Any] | None = None,
     filter_key: str = "overall",
+    *,
+    of_the_recipe: bool = False,
 ) -> list[str]:
     """Remarks on a reward's answers to empty, broken and gold responses.
 
@@ -146,13 +149,15 @@ def try_reward(
         location: file.py or file.py:function.
         arguments: its further arguments.
         filter_key: the part of its answers by which dynamic sampling drops groups.
+        of_the_recipe: whether it is not the user's own.
 
     Raises:
-        RecipeError: the first answer that the trainer could not use.
+        RecipeError: the first answer that the trainer could not use; a recipe's reward on other data.
     """
     function = in_module(load_reward(location), location, dict(arguments or {}), engine)
     scores: list[float] = []
     seconds: list[float] = []
+    full_marks: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
     is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> whether gold scores more than an empty one
     begin = time.monotonic()
     for row in rows:
@@ -166,8 +171,17 @@ def try_reward(
         empty, answers = judged[""], [judged[response] for response in gold]
         if answers:
             is_better[str(row.data_source or "the data")].append(max(each.score for each in answers) > empty.score)
+            if empty.accuracy is not None:
+                full_marks.append(any(is_right(answer.accuracy) for answer in answers))
         if time.monotonic() - begin > BUDGET_S:
             break
+    wrong = full_marks.count(False)
+    if of_the_recipe and 2 * wrong > len(full_marks):
+        raise RecipeError(
+            f"{wrong} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
+            where=function.contract.place,
+            fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
+        )
     return _remarks(scores, is_better, seconds[1:])  # the first call may import something
 
 

@@ -31,9 +31,19 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
     assert settings.data.max_length == 50 + 48
     assert settings.model.override_config.attn_implementation == "torch_varlen_flash"
     assert sft.plan("gsm8k", [], TINY).settings.optim.lr == 2e-4, "LR of GRPO's recipe is another"
+    for sign in ("", "+"):
+        chosen = sft.plan("gsm8k", [f"{sign}data.apply_chat_template_kwargs.enable_thinking=false"], TINY)
+        assert chosen.settings.data.apply_chat_template_kwargs == {"enable_thinking": False}
     with pytest.raises(RecipeError) as caught:
         sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)
     assert "optim.lrr" in caught.value.what
+
+
+def test_without_verl_that_is_said(monkeypatch):
+    monkeypatch.setattr(sft, "verl_package", lambda: None)
+    with pytest.raises(RecipeError) as caught:
+        sft.plan("gsm8k", [], TINY)
+    assert "setup_env.sh" in caught.value.fix
 
 
 def written(tmp_path, monkeypatch, solutions: list[str | None]) -> sft.Plan:

@@ -139,9 +139,13 @@ def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypa
 
 def test_a_gpu_that_others_fill_is_refused_with_the_name_of_who_holds_the_memory(monkeypatch):
     set_by_user = [f"{SHARE}=0.6", *ON_GPU]
-    for used, arguments in ((int(12.7e9), set_by_user), (H200, [])):
+    for used, arguments, model in (
+        (int(12.7e9), set_by_user, FOUR),
+        (H200 // 2, [], "of/unknown-size"),
+        (H200, [], FOUR),
+    ):
         with pytest.raises(RecipeError) as caught:
-            memory.check_memory(recipe_on(monkeypatch, H200, 1, *arguments, used=used))
+            memory.check_memory(recipe_on(monkeypatch, H200, 1, *arguments, used=used, MODEL_PATH=model))
         assert "4242 (python3)" in caught.value.what
 
 

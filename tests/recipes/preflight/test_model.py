@@ -61,6 +61,14 @@ def test_weights_in_gguf_are_refused(make, tmp_path, name):
     assert "safetensors" in caught.value.fix
 
 
+@pytest.mark.parametrize("named", ["q_proj,embed_tokens", "lm_head"])
+def test_adapters_that_no_saved_weight_can_hold_are_refused(make, named):
+    lora = ("worker.actor.model.lora.rank=4", f"worker.actor.model.lora.target_modules={named}")
+    with pytest.raises(RecipeError):
+        model.check_model(make(*lora))
+    assert model.check_model(make(*lora, "trainer.save_hf_model=false")) == []
+
+
 def test_the_revision_that_is_loaded_is_the_one_that_is_read(monkeypatch, tmp_path):
     """The hub's cache says which folder a name stands for; another may be newer."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))

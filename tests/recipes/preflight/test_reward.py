@@ -6,8 +6,10 @@ import importlib
 
 import pytest
 
+from recipes.config import load
 from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
+from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
 from recipes.preflight.reward import TrialRow
@@ -153,6 +155,23 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
         reward.trial(make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}"))
     assert caught.value.where == f"line 20 of my.csv; {file}"
     assert caught.value.fix == reward.FIX_ROWS
+
+
+def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form():
+    other = TrialRow("math", "42", None)
+    right = TrialRow("countdown", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
+    own = str(ROOT / "reward_functions" / "countdown.py")
+    assert reward.try_reward(own, "verl", [right, right, other], of_the_recipe=True)
+    assert reward.try_reward(own, "verl", [right, other, other])
+    with pytest.raises(RecipeError):
+        reward.try_reward(own, "verl", [right, other, other], of_the_recipe=True)
+
+
+def test_a_run_on_other_data_is_refused(tmp_path):
+    file = split(tmp_path / "t.parquet", 3 * ["gsm8k"])
+    arguments = [f"data.train_files={file}", f"data.val_files={file}"]
+    with pytest.raises(RecipeError):
+        reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu"))
 
 
 def test_each_of_several_rewards_is_tried_by_itself(make, files):
