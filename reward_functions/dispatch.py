@@ -62,7 +62,9 @@ def envelope(data_source: str, ground_truth: Any) -> str:
 
 def opened(data_source: str, ground_truth: Any) -> tuple[str, Any]:
     """(source, truth) of a row. An envelope's source goes before the row's, which then is a name for the metrics."""
-    truth = judges.parsed(ground_truth)
+    truth = ground_truth
+    if isinstance(truth, str) and '"data_source"' in truth:
+        truth = judges.parsed(truth)
     if isinstance(truth, dict) and truth.keys() == {"data_source", "ground_truth"}:
         return truth["data_source"], truth["ground_truth"]
     return data_source, ground_truth
@@ -122,14 +124,20 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
         return list(pool.map(scored, reward_inputs))
 
 
-def check_sources(truths: Iterable[tuple[str, Any]], **kwargs: Any) -> list[str]:
+def check_sources(
+    truths: Iterable[tuple[str, Any]], limits: dict[str, float] | None = None, **kwargs: Any
+) -> list[str]:
     """Return the problems of this data on this machine, for the check before the start; empty if there are none.
 
     Args:
         truths: (data source, ground truth) of every row.
-        kwargs: the reward's keyword arguments; not used.
+        limits, kwargs: the reward's keyword arguments; the others are not used.
     """
     problems: list[str] = []
+    try:
+        sandbox.Limits(**(limits or {}))
+    except (TypeError, ValueError) as error:
+        problems.append(str(error))
     sources: set[str] = set()
     for number, row in enumerate(truths, start=1):
         source, truth = opened(*row)

@@ -75,7 +75,8 @@ def learning_curve(folder: Path) -> Curve:
         raise RecipeError(
             "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
         )
-    dumps = {step: read_dump(file) for step, file in validation_files(folder).items()}
+    run = read(folder)
+    dumps = {step: read_dump(file) for step, file in validation_files(folder, run.recipe).items()}
     if len(dumps) < 2:
         raise RecipeError(
             f"a curve needs two validations, and the run has {len(dumps)}",
@@ -92,7 +93,7 @@ def learning_curve(folder: Path) -> Curve:
         notes.append(f"not paired: {error.what}")
     training = [
         {"step": step.step, **{name: value for name, key in TRAINING.items() if (value := step.get(key)) is not None}}
-        for step in read(folder).history
+        for step in run.history
         if TRAINING["score"] in step.data
     ]
     return Curve(

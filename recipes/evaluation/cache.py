@@ -6,12 +6,13 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from recipes import paths
+from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.files import sha256, write_whole
@@ -25,48 +26,73 @@ def evaluations() -> Path:
 class ResponseFile:
     """A JSONL file of groups; memory does not grow with the responses' text.
 
-    A line that is no group, such as the half of one that a killed run leaves at the end, counts as missing.
+    A line that is no group counts as missing, and so does the last one until its end is written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets: dict[int, int] = {}
-        if not path.exists():
-            return
-        offset, line = 0, b"\n"
-        with path.open("rb") as file:
+        if path.exists():
+            self._index()
+
+    def _index(self) -> int:
+        """Find the groups; return where the last whole line ends."""
+        self._offsets.clear()
+        offset = 0
+        with self.path.open("rb") as file:
             for line in file:
-                with suppress(ValueError):
+                if not line.endswith(b"\n"):
+                    break
+                with suppress(ValueError, KeyError, TypeError):
                     self._offsets[json.loads(line)["row"]] = offset
                 offset += len(line)
-        if not line.endswith(b"\n"):
-            os.truncate(path, offset - len(line))
+        return offset
+
+    @contextmanager
+    def for_writing(self) -> Iterator[None]:
+        """Be its only writer, with what others wrote before, and without the half of a line that a killed run leaves.
+
+        Raises:
+            RecipeError: another evaluation is writing.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                what = "another evaluation is generating the same responses"
+                raise RecipeError(what, where=str(self.path), fix="wait until it ends") from error
+            file.truncate(self._index())
+            yield
 
     def missing(self, questions: Iterable[Question]) -> list[Question]:
         """The questions that it has no group of."""
         return [question for question in questions if question.row not in self._offsets]
 
     def append(self, group: Group) -> None:
-        """Write one group; it is on disk, whole, when this returns."""
+        """Write one group, within `for_writing`; it is on disk, whole, when this returns."""
         line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # another evaluation may write answers of the same model
             self._offsets[group.row] = file.seek(0, os.SEEK_END)
             file.write(f"{text}\n".encode())
 
     def read(self, row: int) -> Group:
-        """The group of one row; KeyError where it is missing."""
-        with self.path.open("rb") as file:
+        """The group of one row; KeyError where it is missing, RecipeError where another evaluation has deleted it."""
+        record = {}
+        with self.path.open("rb") as file, suppress(ValueError):
             file.seek(self._offsets[row])
             record = json.loads(file.readline())
-        return Group(record["row"], tuple(Response(**response) for response in record["responses"]))
+        if not isinstance(record, dict) or record.get("row") != row:
+            what = f"the responses to row {row} are gone: another evaluation began anew"
+            raise RecipeError(what, where=str(self.path), fix="run the same command again")
+        return Group(row, tuple(Response(**response) for response in record["responses"]))
 
     def forget(self) -> None:
-        """Delete every response."""
-        self.path.unlink(missing_ok=True)
-        self._offsets.clear()
+        """Delete every response. Raises RecipeError where another evaluation is writing."""
+        with self.for_writing():
+            os.truncate(self.path, 0)
+            self._offsets.clear()
 
 
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:

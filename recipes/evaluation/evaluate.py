@@ -90,13 +90,15 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
     longest = max(each.sampling.max_tokens for each in passes)
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
-        count = sum(len(each.file.missing(questions)) for each in mine)
-        if not count:
+        files = {each.file.path: each.file for each in mine if each.file.missing(questions)}
+        if not files:
             continue
-        with (
-            progress(f"generate: {subject.name}", count) as advance,
-            closing(subject.start(questions, longest, plan.engine)) as sampler,
-        ):
+        with ExitStack() as stack:
+            for file in files.values():
+                stack.enter_context(file.for_writing())
+            count = sum(len(each.file.missing(questions)) for each in mine)
+            advance = stack.enter_context(progress(f"generate: {subject.name}", count))
+            sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
             for each in mine:
                 stream = with_images(plan.data, each.file.missing(questions))
                 try:

@@ -238,6 +238,13 @@ def _decode(
 
 
 def choose_device(asked: str) -> torch.device:
-    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for."""
-    use_gpu = asked == "gpu" or (asked == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if use_gpu else "cpu")
+    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
+
+    Raises:
+        RecipeError: a GPU was asked for and torch sees none.
+    """
+    available = torch.cuda.is_available()
+    if asked == "gpu" and not available:
+        what = "a GPU was asked for, and torch sees none"
+        raise RecipeError(what, where="trainer.device", fix="use auto or cpu")
+    return torch.device("cuda" if available and asked != "cpu" else "cpu")

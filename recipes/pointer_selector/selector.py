@@ -43,17 +43,23 @@ def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
     """Return the policy of a checkpoint, or of an experiment's best one, in evaluation mode, and its config.json.
 
     Raises:
-        RecipeError: there is no checkpoint.
+        RecipeError: there is no checkpoint, or a broken one.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     checkpoint = Path(folder) / BEST if (Path(folder) / BEST).is_dir() else Path(folder)
     if not (checkpoint / "model.safetensors").is_file():
         fix = "give a folder that training wrote"
         raise RecipeError("there is no trained selector here", where=str(folder), fix=fix)
-    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
-    policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    try:
+        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+        policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
+        policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        what = f"the selector cannot be read: {str(error).partition(chr(10))[0]}"
+        fix = "it was cut off or written by another version; train again"
+        raise RecipeError(what, where=str(checkpoint), fix=fix) from error
     return policy.eval(), config
 
 
@@ -77,7 +83,7 @@ class PointerSelector:
             device: auto (a GPU if there is one), cpu or gpu.
 
         Raises:
-            RecipeError: there is no checkpoint.
+            RecipeError: there is no checkpoint, or a broken one; or no GPU where one was asked for.
         """
         policy, config = load(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])

@@ -115,7 +115,7 @@ def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dum
 
 
 def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
-    dumps, wrong = read_validations(run.folder)
+    dumps, wrong = read_validations(run.folder, run.recipe)
     notes += [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
     if dumps:
         return dumps

@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -285,7 +285,10 @@ def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
 
 
 def read_changes(run: Path) -> list[Changed]:
-    """The changes of a run, in order."""
-    file = run / CHANGES
-    entries = map(json.loads, file.read_text(encoding="utf-8").splitlines() if file.is_file() else ())
-    return [Changed(entry["after_step"], tuple(Change(**each) for each in entry["changes"])) for entry in entries]
+    """The changes of a run, in order; a line that is torn is passed over."""
+    file, found = run / CHANGES, []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        with suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            found.append(Changed(entry["after_step"], tuple(Change(**each) for each in entry["changes"])))
+    return found

@@ -98,9 +98,11 @@ def _numbers(run: Evidence) -> Verdict:
         if name.startswith(("actor/", "critic/"))
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     }
-    if broken:
-        return Verdict("failure", f"{', '.join(broken)}: not a number, last at step {max(broken.values())}")
-    return Verdict("ok", f"every value of {counted(len(run.history), 'step')} is finite")
+    if not broken:
+        return Verdict("ok", f"every value of {counted(len(run.history), 'step')} is finite")
+    last = max(broken.values())
+    recent = last >= run.history[-WINDOW:][0].step
+    return Verdict("failure" if recent else "warning", f"{', '.join(broken)}: not a number, last at step {last}")
 
 
 def _entropy(run: Evidence) -> Verdict:

@@ -31,7 +31,7 @@ def write(folder: Path, output: Path) -> Path:
     from markupsafe import Markup
 
     run = read(folder)
-    validations, notes = read_validations(folder)
+    validations, notes = read_validations(folder, run.recipe)
     curve = {step: mean_of(dump) for step, dump in validations.items()}
     measured = {step: Measured.of(dump) for step, dump in validations.items()}
     found = findings(Evidence(run.history, run.recipe, measured))

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from recipes.config import Recipe
 from recipes.engines.reward_contract import ROW_ID, is_right, stated_accuracy
 from recipes.errors import RecipeError
 from recipes.runs.metrics import Step, mean_validation
@@ -90,16 +91,18 @@ class Dump:
         return answers
 
 
-def validation_files(run: Path) -> dict[int, Path]:
-    """Step -> the dump of its validation, in order, of a run's folder."""
-    files = {int(file.stem): file for file in (run / "validation").glob("*.jsonl") if file.stem.isdecimal()}
+def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
+    """Step -> the dump of its validation, in order, of a run: where its recipe says, else in the run's folder."""
+    named = recipe.trainer.validation_data_dir if recipe else None
+    folder = Path(named) if named and Path(named).is_dir() else run / "validation"
+    files = {int(file.stem): file for file in folder.glob("*.jsonl") if file.stem.isdecimal()}
     return dict(sorted(files.items()))
 
 
-def read_validations(run: Path) -> tuple[dict[int, Dump], list[str]]:
-    """Step -> its validation, of a run's folder, and what cannot be read, in sentences."""
+def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump], list[str]]:
+    """Step -> its validation, of a run, and what cannot be read, in sentences."""
     dumps, notes = {}, []
-    for step, file in validation_files(run).items():
+    for step, file in validation_files(run, recipe).items():
         try:
             dumps[step] = read_dump(file)
         except RecipeError as error:
@@ -161,15 +164,16 @@ class Validations:
 
     Args:
         run: the run's folder.
+        recipe: of the run, where it is known.
     """
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self, run: Path, recipe: Recipe | None) -> None:
+        self._run, self._recipe = run, recipe
         self._known: dict[Path, tuple[float, Measured]] = {}
 
     def of(self, history: Iterable[Step]) -> dict[int, Measured]:
         """Step -> its validation, of those of these steps that are written."""
-        files, found = validation_files(self._run), {}
+        files, found = validation_files(self._run, self._recipe), {}
         for step in (each.step for each in history if mean_validation(each) is not None and each.step in files):
             file, written = files[step], files[step].stat().st_mtime
             if self._known.get(file, (None,))[0] != written:

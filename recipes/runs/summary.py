@@ -182,7 +182,7 @@ def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
-    dumps = {at: dump for at, dump in read_validations(run_dir(experiment))[0].items() if at <= step}
+    dumps = {at: dump for at, dump in read_validations(run_dir(experiment), recipe)[0].items() if at <= step}
     ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")

@@ -288,7 +288,7 @@ def train(
 
     on_step: list[Callable[[Step], str | None]] = [
         partial(rollout_mismatch.disagreement, most=most),
-        Health(recipe, history, Validations(files.folder), console.print).add_step,
+        Health(recipe, history, Validations(files.folder, recipe), console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
     progress = Progress(console, total)

@@ -181,7 +181,8 @@ def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], N
     """
     from rich.live import Live
 
-    run, validations = read(folder), Validations(folder)
+    run = read(folder)
+    validations = Validations(folder, run.recipe)
     if once or not console.is_terminal:
         console.print(view(run, validations))
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import answers, labels, latex, programs, qa, sandbox
@@ -79,15 +78,12 @@ def _json_text(truth: Any) -> str:
 
 def parsed(truth: Any) -> Any:
     """A truth that is a list or an object, also where it comes as JSON; every other text stays a text."""
-    return _from_json(truth) if isinstance(truth, str) and truth[:1] in ("{", "[") else truth
-
-
-@lru_cache(maxsize=4096)  # the responses of one group share one truth
-def _from_json(text: str) -> Any:
+    if not isinstance(truth, str) or truth[:1] not in ("{", "["):
+        return truth
     try:
-        return json.loads(text)
+        return json.loads(truth)
     except (ValueError, RecursionError):
-        return text
+        return truth
 
 
 def _read_number(truth: Any) -> str | None:

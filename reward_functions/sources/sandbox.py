@@ -65,6 +65,14 @@ class Limits:
     file_bytes: int = 16 << 20  # the scratch folder, and any file in it
     threads: int = 64  # see `_as_nobody` for where root's are not counted
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a limit that is no positive number."""
+        for name, value in vars(self).items():
+            kinds = (int, float) if name.endswith("_s") else (int,)
+            if type(value) not in kinds or not 0 < value < 1 << 50:
+                whole = "number" if float in kinds else "whole number"
+                raise ValueError(f"limits.{name} is {value!r}, not a positive {whole}")
+
 
 def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[str, str]]:
     """Run a program on tests, in one sandbox.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import string
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +36,18 @@ def tinyzero_score(sequence: str, target: int, numbers: list[int]) -> float:
         return 1.0 if abs(value - target) < 1e-5 else FORMAT_SCORE
     except Exception:  # the rule that is described here really does swallow everything
         return FORMAT_SCORE
+
+
+def squad_f1(prediction: str, gold: str) -> float:
+    """SQuAD v1.1's F1: over the words of both texts as multisets; no case, ASCII punctuation or articles."""
+
+    def words(text: str) -> list[str]:
+        kept = "".join(character for character in text.lower() if character not in string.punctuation)
+        return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+    predicted, right = words(prediction), words(gold)
+    shared = sum((Counter(predicted) & Counter(right)).values())
+    return 2 * shared / (len(predicted) + len(right)) if shared else 0.0
 
 
 def easyr1_number_game(response: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,3 +31,14 @@ def test_the_last_marker_decides_whatever_stands_around(source, first, last, dat
         before, between, behind = (data.draw(AROUND) for _ in range(3))
         response = f"{before}{first.format(other)}{between}{last.format(stated)}{behind}"
         assert dispatch.compute_score(source, response, truth)["accuracy"] == accuracy, response
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+@pytest.mark.parametrize("source", list(STATED))
+def test_several_answers_in_one_marker_are_none(source, marker):
+    truth, right, wrong = STATED[source]
+    for text in (f"{right} or {wrong}", f"{wrong} or {right}", f"{right}, {wrong}", f"{right} {wrong}"):
+        first_of_a_line = source == "gsm8k" and marker.endswith("\n") and text.startswith(right)
+        result = dispatch.compute_score(source, marker.format(text), truth)
+        assert result["accuracy"] == float(first_of_a_line), text
+        assert first_of_a_line or result["score"] <= 0.34

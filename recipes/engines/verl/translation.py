@@ -150,16 +150,19 @@ def _changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def left_out(recipe: Recipe) -> list[str]:
-    """Return a note on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
+    """Return notes on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
     if recipe.trainer.patches or recipe.engine != "verl":
         return []
     from recipes.engines.verl import upstream
 
     left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
-    return [
+    lines = [
         "RECIPES_PATCHES=0: verl as it is, every process started anew, without the registered engine, its own sampler "
         f"and {', '.join(left)} (docs/ARCHITECTURE.md has what each is for)"
     ]
+    if recipe.worker.actor.model.lora.rank:
+        lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
+    return lines
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:

@@ -68,8 +68,16 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
     """One row for each question; the ground truth is the normalised gold number.
 
     `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator.
+
+    Raises:
+        RecipeError: a question or an answer that is no text, or is empty; or an answer without a number.
     """
     for index, item in enumerate(questions):
+        for name in ("question", "answer"):
+            text = getattr(item, name)
+            if not isinstance(text, str) or not text.strip():
+                fix = f"give each row texts: a question, and an answer that ends with {MARK} and a number"
+                raise RecipeError(f"the row has no {name}", where=item.where, fix=fix)
         reasoning, gold = split_answer(item.answer, item.where)
         question = item.question.strip()
         yield make_row(

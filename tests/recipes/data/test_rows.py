@@ -55,6 +55,7 @@ def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     assert file.read().to_pylist() == list(rows(count))
     stored = read_manifest(path)
     assert stored == manifest
+    assert whole(path) == count
     assert (stored.rows, stored.source, stored.seed) == (count, "sums", 5)
     assert str(tmp_path) not in manifest_path(path).read_text(), "no time and no machine"
     assert sorted(p.name for p in path.parent.iterdir()) == ["train.manifest.json", "train.parquet"]
@@ -85,7 +86,7 @@ def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
     assert write_data(folder, data(3))[1] == "unchanged"
     with pytest.raises(RecipeError, match="make 3"):
         write_data(folder, data(4))
-    assert read_manifest(folder / "train.parquet").rows == 3
+    assert whole(folder / "train.parquet") == 3
     manifests, status = write_data(folder, data(4), force=True)
     assert (status, [each.rows for each in manifests], contents(folder)) == ("replaced", [4, 4], BOTH)
     assert contents(tmp_path) == ["data"]

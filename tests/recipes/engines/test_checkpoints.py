@@ -62,6 +62,7 @@ MODEL_1, OPTIM_1 = "actor/model_world_size_2_rank_1.pt", "actor/optim_world_size
         (lambda saved: os.truncate(saved / MODEL_1, 0), 2, MODEL_1),
         (lambda saved: archive(saved / OPTIM_1), 2, OPTIM_1),  # torch's, but for the tensors
         (lambda saved: (saved / MODEL_1).write_bytes((saved / MODEL_1).read_bytes()[500:]), 2, MODEL_1),
+        (lambda saved: remove(saved, "actor/extra_state*"), 2, "extra_state"),
         (lambda saved: remove(saved, "data.pt"), 2, "data.pt"),
         (lambda saved: shutil.rmtree(saved), 2, VERL.tracker),
         (lambda saved: (saved.parent / VERL.tracker).write_text("three"), 3, VERL.tracker),

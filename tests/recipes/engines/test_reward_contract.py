@@ -60,6 +60,7 @@ def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, a
         {"score": np.float32("nan")},
         {"score": 1.0, "acc": None},
         {"score": 10.0, "acc": 10.0},
+        {"score": 1.0, "accuracy": -0.5},
         {"score": 1.0, "acc": 1.0, "accuracy": 0.0},
         *({"score": 1.0, "seen": part} for part in ([1, 2], {"a": 1}, np.array([1.0, 2.0]))),
     ],

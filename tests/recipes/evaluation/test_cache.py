@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from recipes.errors import RecipeError
 from recipes.evaluation import cache
 from recipes.evaluation.cache import ResponseFile
 from recipes.evaluation.questions import Question
@@ -27,8 +28,9 @@ def missing(file: ResponseFile, *rows: int) -> list[int]:
 def filled(tmp_path):
     """A file with the rows 4, 0 and 9."""
     file = ResponseFile(tmp_path / "responses.jsonl")
-    for row in (4, 0, 9):
-        file.append(group(row))
+    with file.for_writing():
+        for row in (4, 0, 9):
+            file.append(group(row))
     return file.path
 
 
@@ -37,24 +39,46 @@ def test_half_a_line_is_cut_off_and_the_rest_is_read_back(filled):
     filled.write_bytes(whole + b'{"row": 5, "responses": [{"te')
     file = ResponseFile(filled)
     assert missing(file, 4, 5, 9) == [5]
-    file.append(group(5))
+    with file.for_writing():
+        file.append(group(5))
     assert filled.read_bytes().startswith(whole)
     assert [ResponseFile(filled).read(row) for row in (9, 5, 0, 4)] == [group(row) for row in (9, 5, 0, 4)]
 
 
 def test_a_broken_line_in_the_middle_is_asked_again(filled):
     lines = filled.read_bytes().split(b"\n")
-    filled.write_bytes(b"\n".join([lines[0], b"not a record", *lines[2:]]))
+    filled.write_bytes(b"\n".join([lines[0], b"not a record", b"7", *lines[2:]]))
     file = ResponseFile(filled)
     assert missing(file, 4, 0, 9) == [0]
 
 
-def test_writers_do_not_mix(filled):
-    one, other = ResponseFile(filled), ResponseFile(filled)
-    for file, row in ((one, 7), (other, 8), (one, 10)):
-        file.append(group(row))
-    assert [file.read(row) for file, row in ((one, 10), (one, 7), (other, 8))] == [group(10), group(7), group(8)]
-    assert missing(ResponseFile(filled), 4, 0, 9, 7, 8, 10) == []
+def test_a_line_without_its_end_is_missing_and_stays_for_its_writer(filled):
+    whole = filled.read_bytes()
+    filled.write_bytes(whole[:-1])
+    assert missing(ResponseFile(filled), 4, 0, 9) == [9]
+    assert filled.read_bytes() == whole[:-1]
+
+
+def test_one_writes_at_a_time_and_sees_what_was_written_before(filled):
+    early, late = ResponseFile(filled), ResponseFile(filled)
+    with early.for_writing():
+        early.append(group(7))
+        for refused in (late.for_writing().__enter__, late.forget):
+            with pytest.raises(RecipeError):
+                refused()
+    assert early.read(7) == group(7)
+    with late.for_writing():
+        assert missing(late, 7) == []
+
+
+def test_answers_of_a_file_that_was_begun_anew_are_not_taken_for_a_rows(filled):
+    before, other = ResponseFile(filled), ResponseFile(filled)
+    other.forget()
+    with other.for_writing():
+        other.append(group(9))  # where row 4 was
+    for row in (4, 0):
+        with pytest.raises(RecipeError):
+            before.read(row)
 
 
 def test_whatever_changes_the_answers_changes_the_file():

@@ -109,6 +109,17 @@ def test_picks(selector):
     assert picks[:2] == selector.select(QUERIES[0], POOL, 2)
 
 
+def test_a_cut_checkpoint_and_a_missing_gpu_are_named(selector, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RecipeError) as caught:
+        PointerSelector.from_pretrained(tmp_path, device="gpu")
+    assert caught.value.where == "trainer.device"
+    weights = tmp_path / "best" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(RecipeError):
+        PointerSelector.from_pretrained(tmp_path, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("where", "mistake"),
     [

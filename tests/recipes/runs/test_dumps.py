@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.runs.compare import mean_of, pair
 from recipes.runs.metrics import Step
@@ -79,10 +80,12 @@ def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
 
 
 def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tmp_path):
-    (tmp_path / "validation").mkdir()
-    file, history = tmp_path / "validation" / "3.jsonl", [Step(2, {}), Step(3, {"val-core/x/acc/mean@1": 0.5})]
+    (tmp_path / "elsewhere").mkdir()
+    file, history = tmp_path / "elsewhere" / "3.jsonl", [Step(2, {}), Step(3, {"val-core/x/acc/mean@1": 0.5})]
     text = "".join(response(f"{i}_0_0", 0.1 * i, row_id=str(i)) for i in range(4))
-    validations = Validations(tmp_path)
+    elsewhere = [f"trainer.validation_data_dir={file.parent}"]
+    recipe = load("countdown", arguments=elsewhere, environ={}, hardware="cpu")
+    validations = Validations(tmp_path, recipe)
     for content, found in (
         (text[:-20], {}),
         (text, {3: ("score", pytest.approx(0.15), pytest.approx(0.0645, abs=1e-4), 4)}),

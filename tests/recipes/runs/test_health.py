@@ -74,6 +74,7 @@ ILLNESSES = {
     "coefficient forgotten": (lambda step: {}, "KL", "warning"),
     "no gradient": (lambda step: {"actor/grad_norm": 0.0}, "grad-norm", "failure"),
     "overflow": (lambda step: {"actor/pg_loss": None}, "numbers", "failure"),
+    "overflow of old": (lambda step: {"actor/pg_loss": None} if step < 16 else {}, "numbers", "warning"),
     "constant reward": (lambda step: {ZERO_VARIANCE: 1.0}, "groups", "failure"),
     "nearly constant reward": (lambda step: {ZERO_VARIANCE: 0.9}, "groups", "warning"),
     "never ends": (lambda step: {"response_length/clip_ratio": 0.9}, "truncation", "warning"),

@@ -47,7 +47,7 @@ def launch(folder, *arguments, reward=None, **variables):
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     run = runs.read(folder / "runs" / "countdown")
-    found = findings(Evidence(run.history, run.recipe, Validations(run.folder).of(run.history)))
+    found = findings(Evidence(run.history, run.recipe, Validations(run.folder, run.recipe).of(run.history)))
     return text, run, {finding.rule.name: finding.status for finding in found}
 
 

@@ -93,6 +93,8 @@ def test_list_watch_and_report_of_a_good_run(make_run):
 def test_the_report_shows_what_was_changed_on_the_way(make_run):
     folder = make_run("changed")
     runs.add_changes(folder, 6, [runs.Change("worker.actor.optim.lr", 1e-4, 3e-5, "from the next step on", True)])
+    with (folder / runs.CHANGES).open("a") as file:
+        file.write('{"after_step": 9, "chan')  # the launcher was killed as it wrote
     assert cli("report", "changed")[0] == 0
     assert "worker.actor.optim.lr: 0.0001 -&gt; 3e-05" in (folder / "report.html").read_text()
 

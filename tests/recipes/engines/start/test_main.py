@@ -22,8 +22,18 @@ def tested_ray(monkeypatch):
 def test_processes_are_forked_with_the_tested_ray_alone_and_where_a_key_does_not_forbid_it(monkeypatch):
     arguments = ["trainer.device=cpu", "ray_kwargs.ray_init.num_cpus=16", "+ray_kwargs.ray_init.num_gpus=1"]
     assert main.can_fork(main.ray_arguments(arguments), arguments)
-    for key in ("+ray_kwargs.ray_init.runtime_env.env_vars.A=b", "trainer.use_v1=False"):
+    ray = "+ray_kwargs.ray_init."
+    for key in (
+        f"{ray}runtime_env.env_vars.A=b",
+        f"{ray}address=auto",
+        "trainer.use_v1=False",
+        "global_profiler.tool=nsys",
+    ):
         assert not main.can_fork(main.ray_arguments([key]), [key])
+    for name, value in ((main.SWITCH, "0"), ("RAY_ADDRESS", "10.0.0.1:6379")):
+        with monkeypatch.context() as one:
+            one.setenv(name, value)
+            assert not main.can_fork({}, [])
     monkeypatch.setattr(versions, "installed", lambda name: "3.0.0")
     assert not main.can_fork(main.ray_arguments(arguments), arguments)
 

@@ -27,6 +27,21 @@ def test_a_run_of_verl_as_it_is_names_nothing_of_ours_but_the_reward_and_what_cp
     with pytest.raises(RecipeError) as caught:
         translation.translate(load("gsm8k", environ={"LR_SCHEDULER_TYPE": "linear", **OFF}, hardware=hardware))
     assert "RECIPES_PATCHES" in caught.value.fix
+    adapters = load("gsm8k", arguments=["worker.actor.model.lora.rank=8"], environ=OFF, hardware=hardware)
+    assert len(translation.left_out(adapters)) == 2, "the saved model is said to keep its adapters apart"
+
+
+def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
+    made = []
+    monkeypatch.setattr(upstream, "CHANGES", [])
+    for name, needed in (("needed", True), ("other", False)):
+        upstream.change("model", gain="", pull_request="", needed=needed)(lambda name=name: made.append(name))
+    monkeypatch.setenv(upstream.SWITCH, "0")
+    upstream.apply("model", "server")
+    assert made == ["needed"]
+    monkeypatch.delenv(upstream.SWITCH)
+    upstream.apply("model")
+    assert made == ["needed", "other"]
 
 
 def test_the_engine_is_found_by_its_vendor_and_verls_own_by_another(monkeypatch):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.tasks.gsm8k.problems import LARGEST_RESULT, TEMPLATES, generate
-from recipes.tasks.gsm8k.rows import canonical, count_steps, split_answer
+from recipes.errors import RecipeError
+from recipes.tasks.gsm8k.problems import LARGEST_RESULT, TEMPLATES, Question, generate
+from recipes.tasks.gsm8k.rows import canonical, count_steps, rows, split_answer
 
 ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
 
@@ -31,6 +32,16 @@ def test_gold_numbers_have_one_spelling_and_the_last_mark_counts(tail, gold):
     solution = "First 1 + 1 = <<1+1=2>>2.\nSo."
     expected = (solution, gold) if gold else (f"{solution}\n#### 3? No.", "4")
     assert split_answer(f"{solution}\n####{tail}") == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("", "#### 1"), (" ", "#### 1"), (None, "#### 1"), ("1?", None), ("1?", 1), ("1?", ""), ("1?", "1")],
+)
+def test_a_row_without_a_question_or_a_numbered_answer_is_named(question, answer):
+    with pytest.raises(RecipeError) as caught:
+        list(rows([Question("1?", "#### 1", "row 0"), Question(question, answer, "row 1")], "train"))
+    assert caught.value.where == "row 1"
 
 
 @given(st.decimals(-(10**9), 10**9, places=3))
