@@ -15,6 +15,7 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
+from recipes.engines.easyr1.translation import AVERAGES
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
@@ -211,6 +212,9 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     A null that stands for another key's value gets that value, and keys without effect are left out.
     """
     result = dict(values)
+    for wide, name in AVERAGES.items():
+        if result.get("worker.actor.loss_avg_mode") == name:
+            result["worker.actor.loss_agg_mode"] = wide
     in_loss = bool(result.get("algorithm.use_kl_loss"))
     in_reward = result.pop("algorithm.use_kl_in_reward", None)
     if in_reward is not None and in_reward != (not in_loss and not result.get("algorithm.disable_kl")):
