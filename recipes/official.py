@@ -15,7 +15,7 @@ from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
-from recipes.engines.easyr1.translation import AVERAGES
+from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
@@ -213,7 +213,7 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     result = dict(values)
     for wide, name in AVERAGES.items():
-        if result.get("worker.actor.loss_avg_mode") == name:
+        if result.get(AVERAGE) == name:
             result["worker.actor.loss_agg_mode"] = wide
     in_loss = bool(result.get("algorithm.use_kl_loss"))
     in_reward = result.pop("algorithm.use_kl_in_reward", None)

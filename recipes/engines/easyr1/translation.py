@@ -31,6 +31,7 @@ BATCH = "compute_score_batch"
 ACTOR = "worker.actor"
 AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}
 """worker.actor.loss_agg_mode -> EasyR1's loss_avg_mode."""
+AVERAGE = f"{ACTOR}.loss_avg_mode"
 HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validation_data_dir")
 """Keys that this package implements for EasyR1; passed as environment variables."""
 
@@ -59,7 +60,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         keys |= _ON_CPUS
         if keys["worker.ref.fsdp.torch_dtype"] is None:  # EasyR1's null is bf16, which rounds a CPU's float32
             keys["worker.ref.fsdp.torch_dtype"] = recipe.worker.ref.fsdp.mp_param_dtype
-    keys[f"{ACTOR}.loss_avg_mode"] = AVERAGES[keys.pop(f"{ACTOR}.loss_agg_mode")]
+    keys[AVERAGE] = AVERAGES[keys.pop(f"{ACTOR}.loss_agg_mode")]
     keys["algorithm.use_kl_loss"] = objective.kl_in_loss(recipe) is not None
     del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
     return keys
