@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import objective
-from recipes.config.layers import flatten
+from recipes.config.names import native
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.memory import fit
@@ -157,8 +157,7 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
     if sizes is None:
         return None
     longest = -(-recipe.longest // actor.ulysses_size)
-    verls = {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
-    shards = verls.get("actor_rollout_ref.actor.fsdp_config.fsdp_size", -1)
+    shards = native(recipe).get("actor_rollout_ref.actor.fsdp_config.fsdp_size", -1)
     plan = MemoryPlan(
         shape=sizes,
         gpu=gpu.total if gpu else None,

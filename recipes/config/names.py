@@ -77,6 +77,11 @@ def canonical(written: str, source: Source) -> str:
     raise _unknown(name, written, source)
 
 
+def native(recipe: Recipe) -> dict[str, Any]:
+    """verl's own keys of the recipe, flat and without Hydra's plus."""
+    return {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
+
+
 def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it."""
     in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
+from recipes.config.names import native
 from recipes.data.custom import convert_one, ready
-from recipes.engines.verl.translation import native
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject

@@ -18,10 +18,9 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.config.layers import VERL
-from recipes.config.names import NATIVE, verl_defaults
+from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
-from recipes.engines.verl.translation import native
 from recipes.files import sha256
 from recipes.model_files import local_model, weight_files
 from recipes.python_files import contents

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.engines.verl.translation import native
+from recipes.config.names import native
 from recipes.errors import RecipeError
 from recipes.model_files import gguf_file, local_model, model_config, positions, read_json, weight_files
 from recipes.paths import model_dir

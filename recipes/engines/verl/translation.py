@@ -15,7 +15,7 @@ from recipes.config.checks import require_supported
 from recipes.config.gpus import FUSED_WIDTH, model_shape
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
-from recipes.config.names import verl_defaults
+from recipes.config.names import native, verl_defaults
 from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
@@ -56,11 +56,6 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         keys.update(settings.keys(recipe))
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
     return keys | given
-
-
-def native(recipe: Recipe) -> dict[str, Any]:
-    """verl's own keys of the recipe, flat and without Hydra's plus."""
-    return {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
 
 
 def trainer_mode(recipe: Recipe) -> str:
