@@ -91,7 +91,7 @@ def test_the_kit_makes_a_step_with_a_users_async_reward_on_mixed_data(tmp_path):
 def number_game(tmp_path_factory):
     """The checkpoint of `MAX_STEPS=1 bash examples/number_game_agent/qwen2_5_vl_3b_numgame_grpo.sh`."""
     artifacts = tmp_path_factory.mktemp("number_game")
-    one_step(NUMBER_GAME, artifacts)
+    one_step(NUMBER_GAME, artifacts, f"data.val_max_samples={SHOWN}")  # all of them take a minute, twice
     return require_a_step(artifacts, "number_game", "Qwen2_5_VLForConditionalGeneration")
 
 

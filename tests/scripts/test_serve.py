@@ -27,8 +27,7 @@ def test_a_tiny_model_is_served_and_answers(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     options = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "96", "--served-model-name", "tiny"]
     command = [sys.executable, str(ROOT / "scripts" / "serve.py"), str(TINY), *options, "--dtype", "float32"]
-    # A new cache, as on a new machine: vLLM has not looked at the model's class yet.
-    environment = {**os.environ, "no_proxy": "127.0.0.1", "VLLM_CACHE_ROOT": str(tmp_path / "cache")}
+    environment = {**os.environ, "no_proxy": "127.0.0.1"}
     log = tmp_path / "log"
     with log.open("w") as stream:
         server = subprocess.Popen(
