@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 5
+VERSION = 6
 """Of the rows that are made; raise it where the same file gives other rows."""
 HELD_OUT = "in_validation_data"
 """The reason for which training rows are dropped whose prompt or image is also in the validation data."""
@@ -256,11 +256,9 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         if conversion.val:
             test = _Part(conversion.val, conversion, mistakes, progress)
         mistakes.check()
-        if conversion.val:
-            held_out, validates = train.prompts.shared_with(test.prompts), [True] * len(test.prompts)
-        else:
-            held_out = validates = train.prompts.held_out(conversion.val_share)
-        if all(held_out) or not any(validates):
+        validates = [True] * len(test.prompts) if conversion.val else test.prompts.held_out(conversion.val_share)
+        shared = train.prompts.shared_with(test.prompts.keys(validates))
+        if all(shared) or not any(validates):
             raise RecipeError(
                 f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
                 "train and validate: the minimum is two, and a prompt or an image is on one side only",
@@ -286,8 +284,9 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
             }
             return Split(name, progress.track(rows, total=sum(mask), description=name), facts)
 
-        left_out = {HELD_OUT: sum(held_out)} if conversion.val else {}
-        both = split("train", train, [not held for held in held_out], left_out), split("test", test, validates, {})
+        count = sum(shared) - (0 if conversion.val else sum(validates))
+        left_out = {HELD_OUT: count} if count else {}
+        both = split("train", train, [not each for each in shared], left_out), split("test", test, validates, {})
         return write_data(folder, both, force=True)[0]
 
 

@@ -21,7 +21,6 @@ from recipes.data.rows import conversation_mistake
 from recipes.errors import RecipeError
 
 BOM = b"\xef\xbb\xbf"
-EXAMPLE = '{"prompt": "What is 17 + 25?", "ground_truth": "42", "data_source": "math_reasoning"}'
 CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has the last message"""
 
 # Other names of our fields: proposed in an error, never taken without being asked for.
@@ -70,11 +69,11 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used; without a `fix` of its own the error shows a right row."""
+    """A record that cannot be used; where it has no `fix`, `Mistakes` shows a right row."""
 
     def __init__(self, what: str, place: Place, fix: str = "") -> None:
-        self.place, self.own_fix = place, fix
-        super().__init__(what, where=str(place), fix=fix or f"a right row: {EXAMPLE}")
+        self.place = place
+        super().__init__(what, where=str(place), fix=fix)
 
 
 FIRST = 64  # records whose fields are a file's columns
@@ -100,14 +99,14 @@ class Mistakes:
             return
         listed = sorted(self._listed, key=lambda error: error.place)
         first, more = listed[0], self._count - len(listed)
-        lines = [f"  {error.where}: {error.what}{error.own_fix and f'; {error.own_fix}'}" for error in listed]
+        lines = [f"  {error.where}: {error.what}{error.fix and f'; {error.fix}'}" for error in listed]
         lines += [f"  and {more:,} more"] if more else []
-        example = EXAMPLE.replace('"prompt"', json.dumps(self.columns.prompt, ensure_ascii=False))
-        example = example.replace('"ground_truth"', json.dumps(self.columns.ground_truth, ensure_ascii=False))
+        names = self.columns.prompt, self.columns.ground_truth, "data_source"
+        right = dict(zip(names, ("What is 17 + 25?", "42", "math_reasoning"), strict=True))
         raise RecipeError(
             first.what if self._count == 1 else "\n".join([f"{self._count:,} records cannot be used", *lines]),
             where=first.where,
-            fix=(self._count == 1 and first.own_fix) or f"a right row: {example}",
+            fix=(self._count == 1 and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}",
         ) from first
 
 

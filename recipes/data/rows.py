@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -124,22 +126,6 @@ def content_id(
     return digest.hexdigest()[:ID_DIGITS]
 
 
-class UniqueIds:
-    """Makes ids unique within a file: the second row with an id gets `-2` behind it, the third `-3`."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}  # id -> the last number that was put behind it
-
-    def unique(self, own: str) -> str:
-        """Return the id that a row gets whose own is this one."""
-        name = own
-        while name in self._last:
-            self._last[own] += 1
-            name = f"{own}-{self._last[own]}"
-        self._last[name] = 1
-        return name
-
-
 def prompt_column(recipe: Recipe) -> str:
     """The column of the prompt: text for EasyR1, chat messages for verl."""
     return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
@@ -208,7 +194,7 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
     Raises:
         RecipeError: rows that cannot be written, or a folder with other data (without `force`) or with other files.
     """
-    try:
+    with _writing(folder):
         there = [path.name for path in folder.iterdir()] if folder.exists() else []
         if other := next((name for name in there if not _OURS.fullmatch(name)), None):
             fix = "name a folder for the data alone"
@@ -220,9 +206,6 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             changed = [name for name in sorted(held) if held[name] != made.get(name)]
             if changed and not force:
                 raise _other_data(folder / changed[0])
-    except OSError as error:
-        what = f"{folder} cannot be written: {error}"
-        raise RecipeError(what, where=str(folder), fix="free space, or write elsewhere") from error
     return manifests, "unchanged" if held == made else "replaced" if held else "written"
 
 
@@ -246,7 +229,7 @@ def write_split(
         RecipeError: no rows, rows of different shapes, a file with other rows, or a disk that does not take them.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
+    with _writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
@@ -262,12 +245,20 @@ def write_split(
             raise _other_data(path)
         os.replace(draft, path)
         write_whole(manifest_path(path), manifest.as_json())
+    return manifest
+
+
+@contextmanager
+def _writing(path: Path, draft: Path | None = None) -> Iterator[None]:
+    """Name the path for which the disk fails, and remove the draft of it."""
+    try:
+        yield
     except OSError as error:
         what = f"{path} cannot be written: {error}"
-        raise RecipeError(what, where=str(path.parent), fix="free space, or write elsewhere") from error
+        raise RecipeError(what, where=str(path), fix="free space, or write elsewhere") from error
     finally:
-        draft.unlink(missing_ok=True)
-    return manifest
+        if draft is not None:
+            draft.unlink(missing_ok=True)
 
 
 def _other_data(path: Path) -> RecipeError:
@@ -281,7 +272,7 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = UniqueIds()
+    ids = Counter[str]()
     iterator = iter(rows)
     group = list(islice(iterator, ROWS_PER_GROUP))
     if not group:
@@ -295,7 +286,10 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
                     fix = "give every row the same keys; images=[] stands for a row without images"
                     raise RecipeError(what, where=str(path), fix=fix)
                 if ID in row:
-                    row[ID] = row["extra_info"][ID] = ids.unique(row[ID])
+                    own = row[ID]
+                    ids[own] += 1
+                    if ids[own] > 1:  # the second row of the same content gets `-2` behind its id, the third `-3`
+                        row[ID] = row["extra_info"][ID] = f"{own}-{ids[own]}"
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

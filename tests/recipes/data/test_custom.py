@@ -67,6 +67,21 @@ def test_a_row_has_what_both_engines_read(tmp_path):
     assert manifest.source == "data.jsonl, s.txt, t.jinja"
 
 
+def test_a_users_file_keeps_its_ids_and_repeated_ones_are_refused_with_their_lines(tmp_path):
+    records = [record(0, id="first"), record(1, id=17), record(2), record(3, id="")]
+    (tmp_path / "t.jinja").write_text("{{ content }} Answer briefly.")
+    found = []
+    for template in (None, tmp_path / "t.jinja"):
+        (train, test), _ = made(Conversion((write(tmp_path, records),), template=template))
+        found.append({row["extra_info"]["line"]: row["id"] for row in train + test})
+    assert found[0] == found[1], "another template leaves the ids"
+    assert (found[0][1], found[0][2], len({*found[0].values()})) == ("first", "17", 4)
+    for wrong, places in (([1, "1", 2], ("line 1", "line 2")), ([[1], 2], ("line 1",))):
+        with pytest.raises(RecipeError) as caught:
+            made(Conversion((write(tmp_path, [record(index, id=own) for index, own in enumerate(wrong)]),)))
+        assert all(place in str(caught.value) for place in places)
+
+
 def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
     path, template = write(tmp_path, map(record, range(4))), tmp_path / "t.jinja"
     template.write_text("{{ content }}!")

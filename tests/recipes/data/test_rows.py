@@ -31,6 +31,19 @@ def rows(count, start=0):
     return (row(index) for index in range(start, start + count))
 
 
+def test_the_content_alone_decides_an_id_and_repeated_rows_are_numbered(tmp_path):
+    assert row(1)["id"] == row(1)["extra_info"]["id"] == "b6380bd69af5687e782a"
+    others = [row(prompt="What is 0 + 1"), row(ground_truth="3"), row(data_source="x"), row(id="own")]
+    others += [row(prompt=[{"role": "system", "content": "x"}, *row()["prompt"]])]
+    others += [row(prompt="<image>", images=[image]) for image in (b"a", b"b")]
+    assert len({each["id"] for each in (*others, row())}) == 8
+    write(tmp_path / "train.parquet", [row(0), row(1), row(0), row(0)])
+    ids, extra = (pq.read_table(tmp_path / "train.parquet").column(name).to_pylist() for name in ("id", "extra_info"))
+    assert (
+        ids == [row(0)["id"], row(1)["id"], f"{row(0)['id']}-2", f"{row(0)['id']}-3"] == [each["id"] for each in extra]
+    )
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -76,9 +89,6 @@ def contents(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-BOTH = ["test.manifest.json", "test.parquet", "train.manifest.json", "train.parquet"]
-
-
 def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
     folder = tmp_path / "data"
     assert write_data(folder, data(3))[1] == "written"
@@ -88,29 +98,21 @@ def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
         write_data(folder, data(4))
     assert whole(folder / "train.parquet") == 3
     manifests, status = write_data(folder, data(4), force=True)
-    assert (status, [each.rows for each in manifests], contents(folder)) == ("replaced", [4, 4], BOTH)
+    assert (status, [each.rows for each in manifests]) == ("replaced", [4, 4])
+    assert contents(folder) == ["test.manifest.json", "test.parquet", "train.manifest.json", "train.parquet"]
     assert contents(tmp_path) == ["data"]
-
-
-def test_a_folder_with_other_files_is_not_replaced(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
+    (folder / "thesis.tex").write_text("years of work")
     with pytest.raises(RecipeError, match="thesis.tex"):
-        write_data(tmp_path, data(3), force=True)
+        write_data(folder, data(3), force=True)
 
 
 def test_a_failure_in_the_second_split_leaves_both_as_they_were(tmp_path):
     folder = tmp_path / "data"
-
-    def broken():
-        return [*data(4)[:1], Split("test", failing(KeyboardInterrupt()))]
-
-    with pytest.raises(KeyboardInterrupt):
-        write_data(folder, broken())
-    assert not folder.exists()
-    write_data(folder, data(3))
-    with pytest.raises(KeyboardInterrupt):
-        write_data(folder, broken(), force=True)
-    assert [whole(folder / f"{name}.parquet") for name in ("train", "test")] == [3, 3]
+    for held in ([], [3, 3]):
+        with pytest.raises(KeyboardInterrupt):
+            write_data(folder, [data(4)[0], Split("test", failing(KeyboardInterrupt()))], force=True)
+        assert [whole(file) for file in folder.glob("*.parquet")] == held
+        write_data(folder, data(3), force=True)
 
 
 def write_until(folder, renames):
