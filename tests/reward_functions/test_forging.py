@@ -27,7 +27,7 @@ def judged(program: str, texts: list[str], **limits: float) -> list[dict]:
 @needs_sandbox
 @pytest.mark.parametrize(("name", "program"), FORGING, ids=[name for name, _ in FORGING])
 def test_no_test_holds_for_a_program_that_does_not_know_the_answer(name, program):
-    results = judged(f"{program}\nArea = f", TESTS, test_s=0.5, wall_s=1.5, total_s=3.0, total_wall_s=15.0)
+    results = judged(f"{program}\nArea = f", TESTS, test_s=0.5, wall_s=0.75, total_s=3.0, total_wall_s=7.5)
     assert [text for text, each in zip(TESTS, results, strict=True) if each["status"] == "held"] == []
 
 
