@@ -66,17 +66,8 @@ def test_what_is_over_a_limit_ends_and_says_why(program, status):
     assert [result["status"] for result in script(program, limits=BRIEF if status == "timeout" else TIGHT)] == [status]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import os\nwhile True: os.fork()",
-        "import subprocess\nsubprocess.run(['true'])",
-        "import os\nos.execv('/python/bin/python3.11', ['python'])",
-        "import ctypes\nif ctypes.CDLL(None).vfork() == -1: raise OSError",
-        "import threading, time\nfor _ in range(10 ** 5): threading.Thread(target=time.sleep, args=(9,)).start()",
-    ],
-)
-def test_no_processes_and_not_many_threads(program):
+def test_threads_are_bounded():
+    program = "import threading, time\nfor _ in range(10 ** 5): threading.Thread(target=time.sleep, args=(9,)).start()"
     assert script(program, limits=BRIEF)[0]["status"] in ("runtime_error", "memory_limit", "timeout")
 
 
@@ -104,6 +95,8 @@ DENIED = {
         "import os; os.sched_setaffinity(os.getppid(), {0})",
         "import os; os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
         "import os; os.memfd_create('x')",
+        *("import os; os.fork()", "import subprocess; subprocess.run(['true'])"),
+        "import os; os.execv('/python/bin/python3.11', ['python'])",
         "import socket; socket.create_connection(('127.0.0.1', 22), 1)",
         "import socket; socket.socket(socket.AF_UNIX)",
     ],
@@ -122,6 +115,7 @@ DENIED = {
     "nothing": [
         "import ctypes, os; assert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == -1",
         "import ctypes; assert ctypes.CDLL(None).shmget(0, 1 << 30, 0o1600) == -1",
+        "import ctypes; assert ctypes.CDLL(None).vfork() == -1",
         "import os; os.sched_setaffinity(0, os.sched_getaffinity(0))",
     ],
 }

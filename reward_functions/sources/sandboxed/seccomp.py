@@ -28,19 +28,20 @@ SIGNALLING = {72: (8, 10, 15, 1024, 1026), 16: (0x5452, 0x8901, 0x8902)}
 # What a program may do to itself alone, so that it cannot end, limit or slow the runner: kill tgkill, to which 0 is not
 # the process itself; prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr.
 KILLS, OWN = (62, 234), (302, 142, 144, 203, 314)
-# A line each: execve execveat ptrace socket shmget shmat shmctl semget msgget mq_open memfd_create process_vm_readv
-# process_vm_writev kcmp, personality pivot_root chroot acct mount umount2 swapon reboot init_module finit_module
-# delete_module kexec_file_load add_key request_key keyctl, unshare setns vmsplice perf_event_open fanotify_init
-# name_to_handle_at open_by_handle_at bpf userfaultfd tkill rt_sigqueueinfo rt_tgsigqueueinfo, setpriority ioprio_set
-# migrate_pages move_pages syslog fork vfork, pidfd_send_signal io_uring and the mount calls, pidfd_open pidfd_getfd
-# process_madvise mount_setattr quotactl_fd memfd_secret process_mrelease.
-DENIED = [
-    *(59, 322, 101, 41, 29, 30, 31, 64, 68, 240, 319, 310, 311, 312),
-    *(135, 155, 161, 163, 165, 166, 167, 169, 175, 313, 176, 320, 248, 249, 250),
-    *(272, 308, 278, 298, 300, 303, 304, 321, 323, 200, 129, 297),
-    *(141, 251, 256, 279, 103, 57, 58),
-    *(424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 443, 447, 448),
-]
+_TABLE = """
+execve 59  execveat 322  ptrace 101  socket 41  shmget 29  shmat 30  shmctl 31  semget 64  msgget 68  mq_open 240
+memfd_create 319  process_vm_readv 310  process_vm_writev 311  kcmp 312  personality 135  pivot_root 155  chroot 161
+acct 163  mount 165  umount2 166  swapon 167  reboot 169  init_module 175  finit_module 313  delete_module 176
+kexec_file_load 320  add_key 248  request_key 249  keyctl 250  unshare 272  setns 308  vmsplice 278
+perf_event_open 298  fanotify_init 300  name_to_handle_at 303  open_by_handle_at 304  bpf 321  userfaultfd 323
+tkill 200  rt_sigqueueinfo 129  rt_tgsigqueueinfo 297  setpriority 141  ioprio_set 251  migrate_pages 256
+move_pages 279  syslog 103  fork 57  vfork 58  pidfd_send_signal 424  io_uring_setup 425  io_uring_enter 426
+io_uring_register 427  open_tree 428  move_mount 429  fsopen 430  fsconfig 431  fsmount 432  fspick 433
+pidfd_open 434  pidfd_getfd 438  process_madvise 440  mount_setattr 442  quotactl_fd 443  memfd_secret 447
+process_mrelease 448
+"""
+_WORDS = _TABLE.split()
+DENIED = dict(zip(_WORDS[::2], map(int, _WORDS[1::2])))  # noqa: B905
 
 
 def program(pid: int) -> list[tuple[int, int, int, int]]:
@@ -74,7 +75,7 @@ def program(pid: int) -> list[tuple[int, int, int, int]]:
             (RETURN, 0, 0, ERROR | errno.EPERM),
             (RETURN, 0, 0, ALLOW),
         ]
-    for at, number in enumerate(DENIED):
+    for at, number in enumerate(DENIED.values()):
         lines.append((EQUAL, len(DENIED) - at, 0, number))  # to the last line
     return [*lines, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERROR | errno.EPERM)]
 

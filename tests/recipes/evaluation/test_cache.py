@@ -34,29 +34,23 @@ def filled(tmp_path):
     return file.path
 
 
-def test_half_a_line_is_cut_off_and_the_rest_is_read_back(filled):
-    whole = filled.read_bytes()
-    filled.write_bytes(whole + b'{"row": 5, "responses": [{"te')
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda lines: [*lines, b'{"row": 5, "responses": [{"te'], []),
+        (lambda lines: [lines[0], b"not a record\n", b"7\n", *lines[2:]], [0]),
+        (lambda lines: [*lines[:-1], lines[-1][:-1]], [9]),  # its writer may still end it
+    ],
+)
+def test_a_line_that_is_not_whole_is_missing_and_is_written_again(filled, damage, lost):
+    damaged = b"".join(damage(filled.read_bytes().splitlines(keepends=True)))
+    filled.write_bytes(damaged)
     file = ResponseFile(filled)
-    assert missing(file, 4, 5, 9) == [5]
+    assert (missing(file, 4, 0, 9, 5), filled.read_bytes()) == ([*lost, 5], damaged)
     with file.for_writing():
-        file.append(group(5))
-    assert filled.read_bytes().startswith(whole)
+        for row in (*lost, 5):
+            file.append(group(row))
     assert [ResponseFile(filled).read(row) for row in (9, 5, 0, 4)] == [group(row) for row in (9, 5, 0, 4)]
-
-
-def test_a_broken_line_in_the_middle_is_asked_again(filled):
-    lines = filled.read_bytes().split(b"\n")
-    filled.write_bytes(b"\n".join([lines[0], b"not a record", b"7", *lines[2:]]))
-    file = ResponseFile(filled)
-    assert missing(file, 4, 0, 9) == [0]
-
-
-def test_a_line_without_its_end_is_missing_and_stays_for_its_writer(filled):
-    whole = filled.read_bytes()
-    filled.write_bytes(whole[:-1])
-    assert missing(ResponseFile(filled), 4, 0, 9) == [9]
-    assert filled.read_bytes() == whole[:-1]
 
 
 def test_one_writes_at_a_time_and_sees_what_was_written_before(filled):
