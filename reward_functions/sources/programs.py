@@ -1,8 +1,8 @@
 """Model-written programs, from the fence to the verdict: the program, its tests, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs and values are compared here;
-the texts of tests are executed in a process of the sandbox in which the program never runs.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here, returned values
+in a process of the sandbox in which the program never runs. That process also executes the texts of tests.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-import math
 import re
 import symtable
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import sandbox
-from .sandboxed.talk import FAILURES, Codec, Test
+from .sandboxed.talk import close
+
+if TYPE_CHECKING:
+    from .sandboxed.talk import Test
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
@@ -53,7 +54,7 @@ class Tests:
 
     kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
     inputs: list[Any]  # as `sandbox.run` takes them
-    outputs: tuple[Any, ...] = ()  # what a script should print; what a call should return
+    outputs: tuple[str, ...] = ()  # what a script should print
 
 
 def judge(response: str, tests: Tests, limits: sandbox.Limits) -> tuple[float, str, bool]:
@@ -164,7 +165,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """`inputs` hold lists of arguments, or texts with one JSON value a line, as verl's data sets have them."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    calls, values = [], []
+    calls = []
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -174,19 +175,8 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
                 raise TruthError(f"an input of {name} has a line that is no JSON: {str(error)[:80]}") from error
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
-        try:
-            calls.append(_codec().message("function", [name, *given], {}))
-        except (ValueError, RecursionError) as error:
-            raise TruthError(f"an input of {name} is nested too deeply") from error
-        values.append(wanted)
-    return Tests("calls", calls, tuple(values))
-
-
-def _codec() -> Codec:
-    """Return a codec that maps everything but data to one object, which equals nothing."""
-    return Codec(
-        lambda value: ("object", 0), {"object": lambda number: NotImplemented, "iterator": lambda items: NotImplemented}
-    )
+        calls.append((name, given, wanted))
+    return Tests("calls", calls)
 
 
 # --- What the text of a test takes from the program ---
@@ -287,10 +277,6 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 
 # --- What passed ---
 
-TOLERANCE = Fraction(1, 10**6)  # of floats, absolute and relative to the expected one
-MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
-LESS_THAN_A_WHOLE = Fraction(1, 2)  # upper bound of the tolerance, so that different integers stay different
-
 
 def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
     """Return how many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
@@ -302,13 +288,6 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
         answers = zip(statuses, results, tests.outputs, strict=True)
         right = [status == "ran" and same_text(result["output"], want) for status, result, want in answers]
         guessed = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
-    elif tests.kind == "calls":
-        answers = zip(statuses, results, tests.outputs, strict=True)
-        statuses = [
-            _returned(result["output"], want) if status == "ran" else status for status, result, want in answers
-        ]
-        right = [status == "held" for status in statuses]
-        guessed = all(isinstance(want, bool) for want in tests.outputs)
     else:
         right = [status == "held" for status in statuses]
         guessed = all(result["output"] == "b" for result in results)
@@ -317,17 +296,6 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
     failures = (status for status, each in zip(statuses, right, strict=True) if not each)
     first = next(failures)
     return 0 if guessed else sum(right), "wrong" if first in ("ran", "failed") else first
-
-
-def _returned(line: str, wanted: Any) -> str:
-    """Return the status of a call that the program answered with this line."""
-    try:
-        status, value, *_ = _codec().decode(line)
-    except (ValueError, TypeError):  # the program wrote it itself
-        return "runtime_error"
-    if status == "ok":
-        return "held" if same_value(value, wanted) else "failed"
-    return status if status in FAILURES else "runtime_error"
 
 
 def same_text(output: str, expected: str) -> bool:
@@ -354,50 +322,3 @@ def _close_texts(ours: str, theirs: str) -> bool:
     if max(len(ours), len(theirs)) > MAX_DIGITS or not _float.fullmatch(theirs) or not _number.fullmatch(ours):
         return False
     return close(Fraction(ours), Fraction(theirs))
-
-
-def close(ours: Fraction, theirs: Fraction) -> bool:
-    """Return whether two numbers are equal within the tolerance."""
-    difference = abs(ours - theirs)
-    return difference <= TOLERANCE * max(Fraction(1), abs(theirs)) and difference < LESS_THAN_A_WHOLE
-
-
-def same_value(value: Any, expected: Any) -> bool:
-    """Return whether a return value equals the expected JSON.
-
-    Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
-    True is no number.
-    """
-    if isinstance(value, dict):
-        return isinstance(expected, dict) and _same_items(value, expected)
-    if isinstance(value, (list, tuple)):
-        same_length = isinstance(expected, list) and len(value) == len(expected)
-        return same_length and all(map(same_value, value, expected))
-    if isinstance(value, str) or isinstance(expected, str):
-        return isinstance(value, str) and isinstance(expected, str) and str.__eq__(value, expected)
-    if isinstance(value, (bool, type(None))) or isinstance(expected, (bool, type(None))):
-        return value is expected
-    if isinstance(expected, (list, dict)) or not _is_number(value):
-        return False
-    if not isinstance(expected, float) or not (math.isfinite(expected) and abs(value) < math.inf):
-        return bool(value == expected)
-    return close(Fraction(value), Fraction(expected))
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Decimal):
-        return value.is_finite() and abs(value.adjusted()) < MAX_EXPONENT
-    return isinstance(value, (int, float, Fraction))
-
-
-def _same_items(items: Any, expected: dict[str, Any]) -> bool:
-    named = {key if isinstance(key, str) else _json_key(key): item for key, item in items.items()}
-    if len(items) != len(expected) or named.keys() != expected.keys():
-        return False
-    return all(same_value(item, expected[key]) for key, item in named.items())
-
-
-def _json_key(key: Any) -> str:
-    """Return JSON's text of a key that is not text."""
-    constants = {None: "null", True: "true", False: "false"}
-    return constants[key] if key is None or isinstance(key, bool) else repr(key)

@@ -80,13 +80,13 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     Args:
         kind: "script", "calls" or "asserts".
         program: Python source.
-        tests: of a script, what is on its standard input; of calls, the messages that `talk.Server` answers; of
-            asserts, what `programs.read_test` has of each text, which no process in which the program runs can see.
+        tests: of a script, what is on its standard input; of calls and asserts a `talk.Test` each, which no process in
+            which the program runs can see.
 
     Returns:
-        Per test `status` and `output`. Of a script it is "ran" where it ended well, with what it printed; of a call
-        "ran" with the answer, which is only what the program claims. Of an assert it is "held" or "failed", or
-        "gold_unparsable" where the test is none; and "b" where a program that always answers True or False passes.
+        Per test `status` and `output`. Of a script it is "ran" where it ended well, with what it printed. Of a call or
+        an assert it is "held" or "failed", or "gold_unparsable" where the test is none; and "b" where a program that
+        always answers True or False passes.
         "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
@@ -115,7 +115,7 @@ def _once(
     done = _exchange(command, _request(kind, program, tests, limits), limits.total_wall_s + limits.wall_s)
     blocks = list(_blocks(done.stdout))
     results = [{"status": status, "output": out.decode("utf-8", "replace")} for status, out, _ in blocks]
-    if kind == "asserts":
+    if kind != "script":
         steps, results = results[:2], results[2:]
         if len(steps) == 1:  # a test takes too long by itself
             return [{"status": "gold_unparsable", "output": ""}] * len(tests), 0.0
@@ -128,8 +128,8 @@ def _once(
 
 
 def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
-    """Return what the sandbox reads; asserts come behind what the program's process knows."""
-    hidden = kind == "asserts"
+    """Return what the sandbox reads; calls and asserts come behind what the program's process knows."""
+    hidden = kind != "script"
     request: dict[str, Any] = {"kind": kind, "program": program, "limits": vars(limits)}
     request["inputs"] = None if hidden else tests
     blocks = [_code(), marshal.dumps(request), marshal.dumps((tests, _data_names()) if hidden else None)]

@@ -16,6 +16,7 @@ from recipes.data.rewards import load_reward
 sandboxes = load_reward("tests/reward_functions/sandboxes.py")
 dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
+talk = dispatch.sandbox.talk
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 
@@ -75,9 +76,9 @@ def test_different_integers_are_never_the_same(number, other, near):
     for each in (other, number + near):
         for ours, theirs in ((f"{number}.0", f"{each}.0"), (f"{number}", f"{each}.0"), (f"{number}", f"{each}")):
             assert programs.same_text(ours, theirs) is (number == each)
-        assert programs.same_value(number, each) is (number == each)
-        assert programs.same_value(number, float(each)) is (number == float(each))
-        assert programs.same_value(float(number), float(each)) is (float(number) == float(each))
+        assert talk.same_value(number, each) is (number == each)
+        assert talk.same_value(number, float(each)) is (number == float(each))
+        assert talk.same_value(float(number), float(each)) is (float(number) == float(each))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_different_integers_are_never_the_same(number, other, near):
     ],
 )  # fmt: skip
 def test_the_same_value(value, expected, same):
-    assert programs.same_value(value, expected) is same
+    assert talk.same_value(value, expected) is same
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"

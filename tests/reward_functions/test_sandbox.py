@@ -152,7 +152,7 @@ def test_nothing_that_is_expected_goes_to_the_program(truth, monkeypatch):
         at += 8 + int.from_bytes(sent[0][at : at + 8], "little")
     for_the_program, for_the_tests = sent[0][:at], sent[0][at:]
     assert b"EXPECTED" not in for_the_program
-    assert (b"EXPECTED" in for_the_tests) is ("asserts" in truth)
+    assert (b"EXPECTED" in for_the_tests) is (truth.keys() != {"inputs", "outputs"})
 
 
 WAITS = "import time\nif input() == 'wait': time.sleep(1000)\nprint('judged')"

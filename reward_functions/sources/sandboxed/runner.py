@@ -197,13 +197,12 @@ def run_script(request: dict[str, Any]) -> None:
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Run the program, and answer the calls that are known, or else what the tests ask."""
+    """Run the program, and answer what the tests ask."""
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
     asked = os.dup(0)
     os.dup2(1, 0)
-    calls = lines(asked) if request["kind"] == "asserts" else request["inputs"]
     try:
-        talk.Server(report).run(request["program"], PROGRAM, calls)
+        talk.Server(report).run(request["program"], PROGRAM, lines(asked))
     except MemoryError:
         os._exit(NO_MEMORY)
     os._exit(0)
@@ -242,7 +241,8 @@ def answer(request: dict[str, Any]) -> None:
             file.write(request["program"])  # for programs that read themselves
     except OSError:
         pass  # a sandbox without a scratch folder
-    {"script": run_scripts, "calls": run_calls, "asserts": run_asserts}[request["kind"]](request, request["limits"])
+    run = run_scripts if request["kind"] == "script" else run_tests
+    run(request, request["limits"])
 
 
 def send(status: str, content: bytes = b"", used: float = 0.0) -> None:
@@ -266,28 +266,10 @@ def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
         send(child.status, output if child.status == "ran" else b"")
 
 
-def run_calls(request: dict[str, Any], limits: dict[str, Any]) -> None:
-    """Run the program, and send what it answers to calls, up to one that ends it."""
-    calls = request["inputs"]
-    deadline = time.monotonic() + limits["total_wall_s"]
-    child = Child(request, os.open("/dev/null", os.O_RDONLY), serve, limits["total_s"], deadline)
-    if child.line() is None:
-        for _ in calls:
-            send(child.failure(), used=child.used)
-        return
-    for _ in calls:
-        child.begin()
-        line = child.line()
-        if line is None:
-            send(child.failure(), used=child.cpu())
-            break
-        send("ran", line, child.cpu())
-
-
-def run_asserts(request: dict[str, Any], limits: dict[str, Any]) -> None:
+def run_tests(request: dict[str, Any], limits: dict[str, Any]) -> None:
     """Run the program, read the tests, and execute them, up to one that ends the program. The process that a test makes
     too slow by itself ends, and `sandbox.run` sees how far it came."""
-    hears, speaks = os.pipe()
+    kind, (hears, speaks) = request["kind"], os.pipe()
     deadline = time.monotonic() + limits["total_wall_s"]
     child = Child(request, hears, serve, limits["total_s"], deadline)
     tests, data_names = block()
@@ -309,12 +291,12 @@ def run_asserts(request: dict[str, Any], limits: dict[str, Any]) -> None:
 
     send("started")
     begin()
-    guesses = [talk.guessed(test, True) or talk.guessed(test, False) for test in tests]
+    guesses = [talk.guessed(kind, test, True) or talk.guessed(kind, test, False) for test in tests]
     send("tested")
     begin()
-    loaded, asking = child.line() is not None, talk.Talk(answer, data_names)
+    loaded, asking = child.line() is not None, talk.Talk(answer, data_names, kind == "asserts")
     for test, guess in zip(tests, guesses):  # noqa: B905
         begin()
-        send(talk.judged(test, asking) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
+        send(talk.judged(kind, test, asking) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
         if asking.gone:
             return

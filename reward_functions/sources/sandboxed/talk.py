@@ -19,15 +19,20 @@ from _json import make_scanner
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing does too
     from collections.abc import Callable, Iterable
+    from fractions import Fraction
     from typing import Any
+
+    # Of asserts: the text of a test, the names that it takes from the program, and from the standard library: name ->
+    # "module.name". Of calls: the function's name, its arguments, and the value that it should return.
+    Test = tuple[str, list[Any], Any]
 
 
 MAX_DEPTH = 150
 MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
 MAX_GUESSES = 1000  # calls of a test that is tried with a constant for a program
 LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
-# The text of a test, the names that it takes from the program, and from the standard library: name -> "module.name".
-Test = tuple[str, list[str], dict[str, str]]
+MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
+INFINITY = float("inf")
 MUTABLE = (list, dict, set, bytearray)  # what a call may change in place
 FAILURES = ("runtime_error", "syntax_error", "memory_limit")
 STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the test's in silence
@@ -332,11 +337,12 @@ class Talk:
     Args:
         answer: the line with which the program answers a message. Raises Gone.
         data_names: what an object must not be asked for, since data has it.
+        shares: whether the tests see what the program changes in its arguments.
     """
 
-    def __init__(self, answer: Callable[[str], str], data_names: list[str]) -> None:
+    def __init__(self, answer: Callable[[str], str], data_names: list[str], shares: bool) -> None:
         self.answer, self.data_names, self.gone = answer, frozenset(data_names), False
-        self.codec = Codec(describe, {"object": self.stand_in, "iterator": iter}, shares=True)
+        self.codec = Codec(describe, {"object": self.stand_in, "iterator": iter}, shares)
         self.stand_ins: dict[int, Object] = {}
         self.by_name: dict[str, Object] = {}
         self.begin()
@@ -518,6 +524,59 @@ def rebuilt(name: str, arguments: list[Any]) -> BaseException:
         return kind.__new__(kind, *arguments)
 
 
+def close(ours: Fraction, theirs: Fraction) -> bool:
+    """Return whether two numbers are equal within 1e-6, absolute and relative to the expected one.
+
+    Different integers never are.
+    """
+    difference, size = abs(ours - theirs), abs(theirs)
+    return 10**6 * difference <= (size if size > 1 else 1) and 2 * difference < 1
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    """Return whether a return value equals the expected JSON.
+
+    Tuples count as lists, keys as text; integers are exact, floats within the tolerance where a float is expected, and
+    True is no number.
+    """
+    if isinstance(value, dict):
+        return isinstance(expected, dict) and _same_items(value, expected)
+    if isinstance(value, (list, tuple)):
+        same_length = isinstance(expected, list) and len(value) == len(expected)
+        return same_length and all(map(same_value, value, expected))
+    if isinstance(value, str) or isinstance(expected, str):
+        return isinstance(value, str) and isinstance(expected, str) and str.__eq__(value, expected)
+    if isinstance(value, (bool, type(None))) or isinstance(expected, (bool, type(None))):
+        return value is expected
+    if isinstance(expected, (list, dict)) or not _is_number(value):
+        return False
+    if not isinstance(expected, float) or not (abs(expected) < INFINITY and abs(value) < INFINITY):
+        return bool(value == expected)
+    from fractions import Fraction
+
+    return close(Fraction(value), Fraction(expected))
+
+
+def _is_number(value: Any) -> bool:
+    kind = type(value).__name__  # of Python's own, see `KINDS`
+    if kind == "Decimal":
+        return value.is_finite() and abs(value.adjusted()) < MAX_EXPONENT
+    return kind in ("int", "float", "Fraction")
+
+
+def _same_items(items: Any, expected: dict[str, Any]) -> bool:
+    named = {key if isinstance(key, str) else _json_key(key): item for key, item in items.items()}
+    if len(items) != len(expected) or named.keys() != expected.keys():
+        return False
+    return all(same_value(item, expected[key]) for key, item in named.items())
+
+
+def _json_key(key: Any) -> str:
+    """Return JSON's text of a key that is not text."""
+    constants = {None: "null", True: "true", False: "false"}
+    return constants[key] if key is None or isinstance(key, bool) else repr(key)
+
+
 def execute(test: Test, look: Callable[[str], Any]) -> None:
     """Execute a test; any exception means that it fails."""
     text, wanted, imports = test
@@ -529,8 +588,10 @@ def execute(test: Test, look: Callable[[str], Any]) -> None:
     exec(compile(text, "<test>", "exec", dont_inherit=True), scope)  # allowed: the sandbox; the text is the truth's
 
 
-def guessed(test: Test, constant: bool) -> bool:
+def guessed(kind: str, test: Test, constant: bool) -> bool:
     """Return whether a test holds for a program that always answers this."""
+    if kind == "calls":
+        return test[2] is constant
     asked = [0]
     try:
         execute(test, lambda name: Guess(constant, name == "Solution", asked))
@@ -539,11 +600,15 @@ def guessed(test: Test, constant: bool) -> bool:
     return True
 
 
-def judged(test: Test, talk: Talk) -> str:
+def judged(kind: str, test: Test, talk: Talk) -> str:
     """Return "held", "failed", "gold_unparsable", or how the program failed."""
     talk.begin()
     try:
-        execute(test, talk.look)
+        if kind == "asserts":
+            execute(test, talk.look)
+        else:
+            name, arguments, expected = test
+            assert same_value(talk.ask("function", name, *arguments), expected)
         status = "held" if talk.asked else "gold_unparsable"
     except BaseException as error:  # allowed: a test may raise anything, and so may a program
         by_the_program = any(error is each for each in talk.raised)
