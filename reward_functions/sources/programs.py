@@ -1,8 +1,8 @@
 """Model-written programs, from the fence to the verdict: the program, its tests, and what passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here, returned values
-in a process of the sandbox in which the program never runs. That process also executes the texts of tests.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here, returned
+values in a process of the sandbox in which the program never runs. That process also executes the texts of tests.
 """
 
 from __future__ import annotations

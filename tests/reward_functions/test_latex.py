@@ -1,4 +1,4 @@
-"""LaTeX: the same verdicts as math-verify by itself, from threads, within bounded time."""
+"""LaTeX: verdicts from threads, within bounded time; verdicts.txt has what is equal."""
 
 from __future__ import annotations
 
@@ -16,34 +16,6 @@ from recipes.data.rewards import load_reward
 dispatch = load_reward("reward_functions/dispatch.py")
 latex = dispatch.latex
 math_verify = pytest.importorskip("math_verify", reason="the reward source math: math-verify is not installed")
-
-EQUAL = [
-    ("\\frac{1}{2}", "0.5"), ("\\frac{1}{2}", "1/2"), ("(x+1)^2", "x^2+2x+1"), ("2\\sqrt{2}", "\\sqrt{8}"),
-    ("[1,2)", "[1, 2)"), ("\\{1,2\\}", "\\{2,1\\}"), ("5", "x=5"), ("10", "10\\text{ cm}"), ("\\text{even}", "even"),
-    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"), ("\\ln 8", "3\\ln 2"),
-    ("5", "|-5|"), ("3", "\\log_2 8"), ("5", "6=5"),
-]  # fmt: skip
-DIFFERENT = [
-    ("[1,2)", "(1,2)"), ("(1,2)", "(2,1)"), ("50\\%", "0.51"), ("\\text{even}", "\\text{odd}"), ("\\pi", "3.14"),
-    ("b", "b + 2"), ("a", "a \\cdot b"), ("5", "5 or 7"), ("8", "8y"), ("8", "\\log_2 8"), ("8", "\\phi(8)"),
-    ("10", "1010_2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("gold", "answer"), EQUAL + DIFFERENT)
-def test_as_math_verify(gold, answer):
-    equal = (gold, answer) in EQUAL
-    boxed = f"\\boxed{{{answer}}}"
-    assert math_verify.verify(math_verify.parse(f"\\boxed{{{gold}}}"), math_verify.parse(boxed)) is equal
-    result = dispatch.compute_score("math", f"So it is {boxed}.", gold)
-    assert (result["score"], result["reason"]) == ((1.0, "correct") if equal else (0.1, "wrong"))
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer", "equal"), [("\\#", "\\#", True), ("72²", "７２²", True), ("72²", "72", False)]
-)
-def test_what_math_verify_cannot_read_is_compared_as_text(gold, answer, equal):
-    assert dispatch.compute_score("math", f"\\boxed{{{answer}}}", gold)["accuracy"] == float(equal)
 
 
 def test_from_threads_where_math_verify_alone_raises():

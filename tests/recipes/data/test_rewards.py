@@ -13,12 +13,9 @@ GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1")
 WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1")
 
 
-def test_loads_from_the_root_and_from_anywhere(tmp_path):
-    assert callable(load_reward("reward_functions/countdown.py").compute_score)
-    mine = tmp_path / "mine.py"
-    mine.write_text("def grade(*_, **__): return 1.0\n")
-    assert load_reward(f"{mine}:grade").grade() == 1.0
-    assert load_reward(mine).grade() == 1.0
+def test_a_function_is_named_behind_its_file(tmp_path):
+    (tmp_path / "mine.py").write_text("def grade(*_, **__): return 1.0\n")
+    assert load_reward(f"{tmp_path}/mine.py:grade").grade() == 1.0
 
 
 @pytest.mark.parametrize(

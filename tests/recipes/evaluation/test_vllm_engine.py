@@ -35,14 +35,6 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data,
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
 
 
-def test_the_recipes_chat_template_replaces_the_models(make_data):
-    questions = load_questions(make_data(1))
-    own = VllmSampler(TINY, questions, 8, Engine())
-    other = VllmSampler(TINY, questions, 8, Engine(chat_template="{{ messages[0].content }}"))
-    assert other._tokens(questions[0]) != own._tokens(questions[0])
-    assert other._tokenizer.decode(other._tokens(questions[0])) == questions[0].text
-
-
 def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
     here: dict[str, Any] = {"gpus": 0, "vllm": "0.28.0"}
     monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: here["gpus"])
@@ -88,17 +80,17 @@ def test_a_spawned_engine_imports_the_script_again_without_running_it():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_recipes_template_arguments_and_top_k_are_in_prompts_and_keys(make_data):
+def test_the_recipes_template_its_arguments_and_top_k_are_in_prompts_and_keys(make_data):
     """A Qwen3 that was trained without thinking was judged thinking."""
     questions = load_questions(make_data(2))
     template = "{{ 'think' if enable_thinking else 'answer' }}: {{ messages[0].content }}"
-    tokens = [
-        VllmSampler(
+    texts = []
+    for value in (True, False):
+        sampler = VllmSampler(
             TINY, questions, 8, Engine(chat_template=template, template_arguments={"enable_thinking": value})
-        )._tokens(questions[0])
-        for value in (True, False)
-    ]
-    assert tokens[0] != tokens[1]
+        )
+        texts.append(sampler._tokenizer.decode(sampler._tokens(questions[0])))
+    assert texts == [f"{word}: {questions[0].text}" for word in ("think", "answer")]
     words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]
     recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
     made = plan._engine(Options(), recipe, make_data(2))

@@ -1,14 +1,32 @@
-"""GSM8K's reward beside verl's grader; verdicts.txt has more."""
+"""GSM8K's answers and short answers in words beside verl's graders; verdicts.txt has more."""
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recipes.data.rewards import load_reward
 
 gsm8k = load_reward("reward_functions/gsm8k.py")
-graders = load_reward("tests/reward_functions/public_graders.py")
-verl = graders.verl_grader("gsm8k")
+qa = load_reward("reward_functions/dispatch.py").judges.qa
+
+
+def verl_grader(name: str) -> ModuleType:
+    """A file of verl's graders by itself: importing `verl` takes seconds."""
+    package = importlib.util.find_spec("verl")
+    path = Path(package.submodule_search_locations[0]) / "utils" / "reward_score" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"verl_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GSM8K, QA = verl_grader("gsm8k"), verl_grader("search_r1_like_qa_em")
 
 
 def score(response: str, gold: object = "72", **kwargs) -> dict:
@@ -35,15 +53,31 @@ AGAINST_VERL = [
 
 
 @pytest.mark.parametrize(("end", "ours", "ours_flexible", "strict", "flexible"), AGAINST_VERL)
-def test_against_verl(end, ours, ours_flexible, strict, flexible):
+def test_numbers_against_verl(end, ours, ours_flexible, strict, flexible):
     response = end if end.startswith("<think>") else f"3 * 12 = 36\n{end}"
     assert score(response, "4711")["accuracy"] == ours
     assert score(response, "4711", flexible=True)["accuracy"] == ours_flexible
-    assert verl.compute_score(response, "4711") == strict
-    assert verl.compute_score(response, "4711", method="flexible") == flexible
+    assert GSM8K.compute_score(response, "4711") == strict
+    assert GSM8K.compute_score(response, "4711", method="flexible") == flexible
 
 
 def test_the_flexible_switch_is_no_form():
     result = score("So she has 72.", flexible=True)
     assert (result["score"], result["format"], result["pred"]) == (0.9, 0.0, "72")
     assert score("nothing", flexible=True)["reason"] == "no_answer"
+
+
+PIECES = [
+    "The", "a", "an", "cat", "CAT", "sat,", "U.S.", "-", "--", "’", "don't", "1,000", "é", "ü.", "'a'", "  ", "12",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join) | st.text(
+    st.characters(max_codepoint=0x2FFF), max_size=12
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(prediction=TEXTS, gold=TEXTS)
+def test_as_squad_v1_1_wherever_there_are_words(prediction, gold):
+    assert qa.normalised(prediction) == QA.normalize_answer(prediction)
+    if qa.normalised(prediction) and qa.normalised(gold):
+        assert qa.judge(prediction, (gold,))[0] is bool(QA.em_check(prediction, gold))
