@@ -138,7 +138,11 @@ class Record:
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
     """Yield every valid record in file order; `mistakes` supplies the column names and collects the invalid records."""
     for path in paths:
-        found = raw_records(path, mistakes)
+        reader = READERS.get(path.suffix.lower())
+        if reader is None:
+            what, fix = f"{path.name} is neither JSON, JSONL, CSV nor parquet", f"use one of {', '.join(READERS)}"
+            raise RecipeError(what, where=str(path), fix=fix)
+        found = reader(path, mistakes)
         first = list(islice(found, FIRST))
         there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in raw)
         if there and (unmapped := _unmapped(list(there), path, mistakes.columns)):
@@ -153,15 +157,6 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
             mistakes.check()  # a file with a mistake is not an empty one
             fix = "put two records into it: one to train on and one to validate on"
             mistakes.add(RecordError("the file has no records", Place(str(path), 0), fix))
-
-
-def raw_records(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Every record as it stands in the file, with its place; what cannot be read goes to `mistakes`."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        what, fix = f"{path.name} is neither JSON, JSONL, CSV nor parquet", f"use one of {', '.join(READERS)}"
-        raise RecipeError(what, where=str(path), fix=fix)
-    yield from reader(path, mistakes)
 
 
 def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
@@ -286,8 +281,7 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     Lines are streamed and each mistake is noted; an array is held in memory, and a mistake in its JSON ends it.
     """
     with path.open("rb") as file:
-        while (head := file.read(1 << 16)) and not head.strip():
-            pass
+        head = file.read(1 << 16)
         file.seek(0)
         if head.removeprefix(BOM).lstrip()[:1] == b"[":
             try:
@@ -308,7 +302,7 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
 def _parsed(data: bytes, place: Place) -> Any:
     """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
         if b"\\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
         return value
@@ -326,10 +320,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
     return fields
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON knows")
 
 
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:

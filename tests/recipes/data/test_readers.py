@@ -62,7 +62,7 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
         ("a.jsonl", '{"prompt": "  ", "ground_truth": 1, "data_source": "x"}', "line 1"),
         ("a.jsonl", '{"prompt": 5, "ground_truth": 1, "data_source": "x"}', "line 1"),
         ("a.jsonl", '{"prompt": "p", "prompt": "q", "ground_truth": 1}', "line 1"),
-        ("a.jsonl", '{"prompt": "p", "ground_truth": NaN}', "line 1"),
+        ("a.jsonl", '{"prompt": "p", "ground_truth": NaN, "data_source": "x"}', "line 1"),
         ("a.jsonl", f"{LINE}\n{LINE[:-1]}", "line 2"),
         ("a.jsonl", b'{"prompt": "\xff"}', "line 1"),
         ("a.json", f'[\n{LINE},\n{{"prompt": "a",,}}\n]', "line 3"),
