@@ -146,6 +146,9 @@ def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
     assert manifest.dropped == {"in_validation_data": 2}
     with pytest.raises(RecipeError):
         made(Conversion((train,), (train,)))
+    twins = write(tmp_path, [record(index, source) for index in range(2) for source in ("a", f"of one prompt {index}")])
+    (rows, test), (manifest, _) = made(Conversion((twins,)))
+    assert (len(rows), len(test), manifest.dropped) == (2, 1, {"in_validation_data": 1})
 
 
 def test_images_by_path_and_by_data_uri(tmp_path):
