@@ -7,20 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import yaml
 
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
-from recipes.config.schema import Leaf, Recipe, leaves
+from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 Status = Literal["aligned", "task", "hardware"]
 SNAPSHOTS = CONFIGS / "official"
@@ -94,7 +91,6 @@ ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
-_LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
 _VALIDATION = "worker.rollout.val_override_config"
 _NEEDS = {
     **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},
@@ -201,7 +197,7 @@ def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dic
         by_machine = recipe.source_of(key).layer == "hardware" and machine.get(key, ABSENT) is None
         return None if by_machine or written.get(key, ABSENT) is None else recipe.value(key)
 
-    values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in _LAUNCHERS}
+    values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in LAUNCHERS}
     values["data.prompt_key"] = values["data.prompt_key"] or ("problem" if recipe.engine == "easyr1" else "prompt")
     return values | {f"verl.{name}": value for name, value in flatten(recipe.verl).items()}
 
@@ -290,16 +286,6 @@ STEPS = (
 )
 
 
-def cells(row: Row) -> list[str]:
-    """Key, our value, the official values, status and reason; an official value that is a default is marked as one."""
-    official = [
-        cell_text(value) + (" (default)" if default and value is not ABSENT else "")
-        for value, default in zip(row.official, row.defaults, strict=True)
-    ]
-    reason = "" if row.status == "aligned" else row.reason or "NO REASON GIVEN"
-    return [row.key, cell_text(row.ours), *official, row.status, reason]
-
-
 def cell_text(value: Any) -> str:
     """A value as YAML on one line; a dash where a side does not have the key."""
     return ABSENT if value is ABSENT else flow(value)
@@ -318,7 +304,7 @@ def page(table: Table) -> str:
     """Markdown: summary, the keys that differ, the others in one line each, where the official values are from."""
     differing = sorted(differences(table), key=lambda row: row.status == "hardware")
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
-    rows = [[*row_cells(row), *cells(row)[-2:]] for row in differing]
+    rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
     notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
@@ -353,8 +339,11 @@ def origins(table: Table) -> str:
 
 def row_cells(row: Row) -> list[str]:
     """Key, our value and the official ones as code; the mark of a default stands behind the code."""
-    values = cells(row)[:-2]
-    return [re.sub(r"^(.*?)( \(default\))?$", r"`\1`\2", cell) if cell != ABSENT else cell for cell in values]
+    values = [(row.key, False), (row.ours, False), *zip(row.official, row.defaults, strict=True)]
+    return [
+        ABSENT if value is ABSENT else f"`{cell_text(value)}`{' (default)' if default else ''}"
+        for value, default in values
+    ]
 
 
 def block(task: str = "", *against: str) -> str:
@@ -365,19 +354,3 @@ def block(task: str = "", *against: str) -> str:
     table = compare(task, examples(against))
     table.require_reasons()
     return page(table).rstrip("\n")
-
-
-_COLOURS = {"aligned": "dim", "task": "yellow", "hardware": "cyan"}
-
-
-def terminal(table: Table) -> RichTable:
-    """The comparison as a table for a terminal, in which differences have colours."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(title=f"{table.recipe} beside official examples", caption=_summary(table))
-    for name in ("key", "ours", *(each.title for each in table.official), "kind", "reason"):
-        drawn.add_column(name, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in cells(row)), style=_COLOURS[row.status])
-    return drawn

@@ -32,7 +32,7 @@ def main(
         list[str] | None,
         typer.Option(help="easyr1 or verl (its 3B and 7B examples), or one by name: easyr1:qwen3_4b_math, verl:7b."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write it to this file, as Markdown; default: show it.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write, Markdown; default: standard output.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Fail where a difference has no reason.")] = False,
     _: Annotated[
         bool, typer.Option("--list", callback=_list_names, is_eager=True, help="List the official examples and stop.")
@@ -44,9 +44,7 @@ def main(
     with reported_errors():
         table = official.compare(recipe, official.examples(against or ["easyr1"]))
         if output is None:
-            from rich.console import Console
-
-            Console().print(official.terminal(table))
+            print(official.page(table), end="")
         else:
             output.parent.mkdir(parents=True, exist_ok=True)
             output.write_text(official.page(table), encoding="utf-8")

@@ -12,6 +12,7 @@ import inspect
 import math
 import numbers
 import threading
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +59,8 @@ class RewardError(RecipeError):
         return f"{self.what} ({self.where}); {self.fix}"
 
     def of_row(self, row: Any) -> RewardError:
-        """The same error with the id of the row in front of its place."""
-        return RewardError(self.what, where=f"row {row}, {self.where}", fix=self.fix)
+        """The same error with the id of the row, where it is known, in front of its place."""
+        return self if row is None else RewardError(self.what, where=f"row {row}, {self.where}", fix=self.fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,11 @@ class Contract:
     """
 
     def __init__(self, function: Callable[..., Any], key: str = "score", *, numbers_alone: bool = True) -> None:
-        self._function, self._key, self._numbers_alone = function, key, numbers_alone
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        self._file = getattr(code, "co_filename", type(function).__name__)
+        self.place = f"{self._file}:{getattr(code, 'co_firstlineno', 0)} {getattr(function, '__name__', '')}"
+        """The file, line and name of the function."""
+        self._key, self._numbers_alone = key, numbers_alone
         self._keys: set[str] | None = None
         self._lock = threading.Lock()
 
@@ -159,53 +164,32 @@ class Contract:
             accuracy = stated_accuracy(result)
         except ValueError as error:
             raise self._error(f"the reward's {error}", response) from None
-        self._hold_keys(set(map(str, result)), response)
+        keys = set(map(str, result))
+        with self._lock:
+            self._keys = keys if self._keys is None else self._keys
+        if missing := self._keys ^ keys:
+            raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():
             if not isinstance(value, _PLAIN):
                 what = f"the reward's {name!r} is {_shown(value)}, neither a number, a text nor None"
-                raise RewardError(
-                    what, where=self.where(response), fix=f"return {name} as one of these, or leave it out"
-                )
+                raise self._error(what, response, f"return {name} as one of these, or leave it out")
         return Answer(score, accuracy, parts)
 
     def raised(self, error: BaseException, response: str) -> RewardError:
         """The error for a reward that raised instead of answering."""
-        if isinstance(error, RewardError):  # of one of several rewards, which is named there
-            return error
-        file, line, trace = self._file(), 0, error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == file:
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        place = f"{file}:{line}" if line else self.place
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == self._file]
         what = f"the reward raised {type(error).__name__}: {error}"
-        where = f"{place}, response {response[:SHOWN]!r}"
+        where = self.where(response, f"{self._file}:{lines[-1]}" if lines else "")
         return RewardError(what, where=where, fix="a reward must judge any text: mend it")
 
-    def _hold_keys(self, keys: set[str], response: str) -> None:
-        with self._lock:
-            if self._keys is None:
-                self._keys = keys
-        if missing := self._keys ^ keys:
-            raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
+    def _error(self, what: str, response: str, fix: str = "") -> RewardError:
+        return RewardError(what, where=self.where(response), fix=fix or ADVICE.format(key=self._key))
 
-    def _error(self, what: str, response: str) -> RewardError:
-        return RewardError(what, where=self.where(response), fix=ADVICE.format(key=self._key))
-
-    @property
-    def place(self) -> str:
-        """The file, line and name of the function."""
-        code = getattr(inspect.unwrap(self._function), "__code__", None)
-        return f"{self._file()}:{getattr(code, 'co_firstlineno', 0)} {getattr(self._function, '__name__', '')}"
-
-    def where(self, response: str) -> str:
-        """The function's place, and how the response begins."""
-        return f"{self.place}, response {response[:SHOWN]!r}"
-
-    def _file(self) -> str:
-        code = getattr(inspect.unwrap(self._function), "__code__", None)
-        return getattr(code, "co_filename", type(self._function).__name__)
+    def where(self, response: str, place: str = "") -> str:
+        """The place, by default the function's, and how the response begins."""
+        return f"{place or self.place}, response {response[:SHOWN]!r}"
 
 
 def _plain(value: Any) -> Any:

