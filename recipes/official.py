@@ -51,7 +51,7 @@ class Official:
 def names() -> list[str]:
     """The examples, as `engine:name`."""
     stems = sorted(path.stem for path in SNAPSHOTS.glob("*.yaml"))
-    return [stem.replace("_", ":", 1) for stem in stems if stem.partition("_")[2] not in SHARED]
+    return [stem.replace("_", ":", 1) for stem in stems if stem.partition("_")[2] not in ("", *SHARED)]
 
 
 def examples(requested: Iterable[str]) -> list[Official]:
@@ -97,17 +97,9 @@ _NEEDS = {
     "worker.actor.max_token_len_per_device": "worker.actor.dynamic_batching",
 }
 """Key -> the switch without which it means nothing in our recipe."""
-HARDWARE = (
-    "trainer.nnodes", "trainer.n_gpus_per_node", "*.micro_batch_size_*",
-    "*.padding_free", "*.dynamic_batching", "*.max_token_len_*", "*.ulysses_size", "*.offload.*", "*.fsdp.*",
-    "worker.*.strategy", "*.enable_gradient_checkpointing", "*.use_*kernels", "*.use_liger",
-    "*.recompute_old_log_probs", "*_workers",
-    "worker.rollout.gpu_memory_utilization", "worker.rollout.enforce_eager", "worker.rollout.enable_*",
-    "worker.rollout.tensor_parallel_size", "worker.rollout.max_num_*", "worker.rollout.cudagraph_*",
-    "worker.rollout.dtype",
-    "worker.rollout.disable_tqdm", "worker.rollout.engine_kwargs", "worker.actor.optim.fused",
-)  # fmt: skip
-"""Patterns of the keys that the machine decides; they change what is learned by rounding only. Others are a task's."""
+_OURS = read(SNAPSHOTS / "ours.yaml")
+HARDWARE, OF_DEFAULTS = _OURS["hardware"], _OURS["reasons_of_defaults"]
+"""Patterns of the keys that the machine decides, and why defaults of the schema differ; `ours.yaml` says more."""
 
 
 @dataclass(frozen=True)
@@ -225,26 +217,6 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     result.setdefault(f"{_VALIDATION}.n", 1)
     return result
 
-
-# Key -> why the schema's default differs from the official value, for keys that a recipe does not set.
-OF_DEFAULTS = {
-    "data.filter_overlong_prompts_workers": "as EasyR1; measuring prompts is faster",
-    "data.format_prompt": "rows for verl hold the finished chat messages; wrap the prompt where the data is made",
-    "data.prompt_key": "a row has one column for each engine",
-    "data.shuffle": "as both engines' default",
-    "data.val_batch_size": "all of the validation at once: the engine queues by itself",
-    "trainer.save_hf_model": "a checkpoint loads in vLLM and transformers without merging",
-    "worker.actor.clip_ratio_high": "as EasyR1's own default",
-    "worker.actor.entropy_coeff": "no bonus, as GRPO was published",
-    "worker.actor.model.lora.rank": "all weights are trained",
-    "worker.actor.model.trust_remote_code": "running downloaded code is a choice",
-    "worker.ref.offload.offload_params": "verl keeps a forward-only model in CPU memory either way",
-    "worker.rollout.calculate_log_probs": "compares vLLM with the trainer at every step: a wrong rollout shows",
-    "worker.rollout.enable_chunked_prefill": "vLLM's present engine prefills in chunks",
-    "worker.rollout.enforce_eager": "CUDA graphs, as both engines' default",
-    "worker.rollout.gpu_memory_utilization": "as EasyR1's own default",
-    "worker.rollout.limit_images": "prompts are text",
-}
 
 _COMMENT = re.compile(r"\s#\s*(.*)$")
 _FILES = (".sh", ".py", ".yaml", ".json", ".jinja")

@@ -75,7 +75,11 @@ class Model(Section):
         left_open=True,
     )
     use_liger: bool = key(False, "liger's kernels for norms, rotary embedding and MLP", engines=ONLY_VERL)
-    trust_remote_code: bool = key(False, "run code that comes with the model (EasyR1's own default is true)")
+    trust_remote_code: bool = key(
+        False,
+        "run code that comes with the model (EasyR1's own default is true)",
+        verl=("{model}.trust_remote_code", "data.trust_remote_code"),
+    )
     freeze_vision_tower: bool = key(False, "do not train the vision tower", engines=ONLY_EASYR1, resume="content")
     lora: Lora = Lora()
 

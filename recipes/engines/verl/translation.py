@@ -47,7 +47,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    parts = (_algorithm, _data, _models, _schedules, _kernels, _precision, _batches, _rollout, _reward, _trainer)
+    parts = (_algorithm, _data, _schedules, _kernels, _precision, _batches, _rollout, _reward, _trainer)
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
@@ -166,16 +166,6 @@ def _data(recipe: Recipe) -> dict[str, Any]:
         return {}
     sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
     return {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
-
-
-def _models(recipe: Recipe) -> dict[str, Any]:
-    """Model paths and trust in remote code."""
-    actor = recipe.worker.actor.model
-    return {
-        "actor_rollout_ref.model.path": actor.model_path,
-        "actor_rollout_ref.model.trust_remote_code": actor.trust_remote_code,
-        "data.trust_remote_code": actor.trust_remote_code,
-    }
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
