@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from recipes import installation, interpreter
+from recipes.engines.versions import TESTED_RAY
 from recipes.paths import ROOT
 
 
@@ -19,6 +20,7 @@ def test_the_constraints_agree_with_the_package():
     pins = dict(pin.split("==") for extra in ("gpu", "cpu") for pin in installation.pins(extra, text))
     for name, version in re.findall(r'"([\w-]+)==([\d.]+)"', (ROOT / "setup.py").read_text()):
         assert pins[name] == version
+    assert pins["ray"] == TESTED_RAY
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -33,13 +34,9 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
 CALL = {"data_source": "x", "solution_str": "four", "ground_truth": "4", "extra_info": {}}
 
 
-@pytest.fixture
-def path(tmp_path):
-    (tmp_path / "judge.py").write_text(KEEPS_A_CLIENT)
-    return str(tmp_path / "judge.py")
-
-
-def test_a_reward_keeps_its_client_between_responses(path):
+def test_a_reward_keeps_its_client_between_responses(tmp_path):
+    path = str(tmp_path / "judge.py")
+    Path(path).write_text(KEEPS_A_CLIENT)
     reward = in_file(path)
     assert [reward.score(Call("x", text, "4", {})).score for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
     rows = [TrialRow("x", "4", {}), TrialRow("x", "5", {})]
@@ -70,11 +67,8 @@ def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on():
     async def inside_the_loop():
         return awaited(of_a_task())
 
-    for wrong, error in (
-        (fail(ValueError()), ValueError),
-        (of_a_task(), SystemExit),
-        (inside_the_loop(), RuntimeError),
-    ):
+    raising = {ValueError: fail(ValueError()), SystemExit: of_a_task(), RuntimeError: inside_the_loop()}
+    for error, wrong in raising.items():
         with pytest.raises(error):
             awaited(wrong)
         assert awaited(asyncio.sleep(0, 4)) == 4

@@ -39,26 +39,12 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
     assert "optim.lrr" in caught.value.what
 
 
-def test_without_verl_that_is_said(monkeypatch):
-    monkeypatch.setattr(sft, "verl_package", lambda: None)
-    with pytest.raises(RecipeError) as caught:
-        sft.plan("gsm8k", [], TINY)
-    assert "setup_env.sh" in caught.value.fix
-
-
-def written(tmp_path, monkeypatch, solutions: list[str | None]) -> sft.Plan:
+def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
     """A plan over rows with these worked answers."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    rows = [
-        make_row(
-            data_source="gsm8k",
-            prompt="5 + 3?",
-            ground_truth="8",
-            ability="math",
-            extra_info={"split": "train", "index": index, "solution": text},
-        )
-        for index, text in enumerate(solutions)
-    ]
+    facts = {"data_source": "gsm8k", "prompt": prompt, "ground_truth": "8", "ability": "math"}
+    extra = [{"split": "train", "index": index, "solution": text} for index, text in enumerate(solutions)]
+    rows = [make_row(**facts, extra_info=each) | columns for each in extra]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
 
@@ -84,11 +70,7 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     ],
 )
 def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
-    chosen = written(tmp_path, monkeypatch, [solution])
-    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
-    rows[0]["prompt"][0]["content"] = prompt
-    rows[0]["images"] = images
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    chosen = written(tmp_path, monkeypatch, [solution], prompt, images=images)
     with pytest.raises(RecipeError) as caught:
         sft.write_rows(chosen)
     assert "row 0" in caught.value.what

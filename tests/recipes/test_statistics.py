@@ -1,4 +1,4 @@
-"""Intervals and tests against closed forms, an independent bootstrap, and their own promise: coverage."""
+"""Intervals and tests against closed forms and their own promise: coverage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import scipy.stats
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from recipes import statistics
 from recipes.statistics import (
@@ -36,27 +35,6 @@ def test_shares_of_right_answers_get_the_wilson_interval(successes, n):
     interval = mean_with_interval([1.0] * successes + [0.0] * (n - successes), bounds=(0.0, 1.0))
     assert interval.value == pytest.approx(successes / n)
     assert (interval.low, interval.high) == pytest.approx(wilson(successes, n), abs=1e-12)
-
-
-def bca_by_hand(data: np.ndarray, resamples: np.ndarray) -> tuple[float, float]:
-    """Efron 1987 for the mean, whose acceleration is the skewness over 6 sqrt(n)."""
-    means = np.sort(resamples)
-    centred = data - data.mean()
-    acceleration = (centred**3).sum() / (6 * (centred**2).sum() ** 1.5)
-    bias = norm.ppf((means < data.mean()).mean() + 0.5 * (means == data.mean()).mean())
-    shares = []
-    for z in norm.ppf([0.025, 0.975]):
-        shares.append(norm.cdf(bias + (bias + z) / (1 - acceleration * (bias + z))))
-    low, high = np.quantile(means, shares)
-    return float(low), float(high)
-
-
-def test_the_bootstrap_agrees_with_all_resamples_that_there_are():
-    data = np.array([0.0, 0.125, 0.25, 0.25, 0.5, 1.0])
-    every = np.array([np.mean(pick) for pick in itertools.product(data, repeat=data.size)])
-    interval = mean_with_interval(data, bounds=(0.0, 1.0))
-    assert interval.method == "bootstrap over questions (BCa)"
-    assert (interval.low, interval.high) == pytest.approx(bca_by_hand(data, every), abs=0.02)
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says(monkeypatch):

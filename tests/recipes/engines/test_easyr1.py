@@ -46,20 +46,21 @@ def test_what_easyr1_cannot_do_is_named(argument):
     assert argument in raised.value.where
 
 
-PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-DICT = "    return {'score': len(solution_str) / 10, 'acc': solution_str == ground_truth, 'reason': data_source}\n"
+REWARD = """
+from helper_of_r import TEN
 
-
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {'score': len(solution_str) / TEN, 'acc': solution_str == ground_truth, 'reason': data_source}
+"""
 INPUTS = [
     {"response": "42", "response_length": 1, "ground_truth": json.dumps({"data_source": "qa", "ground_truth": "42"})},
     {"response": "four", "response_length": 1, "ground_truth": "4"},
 ]
 
 
-@pytest.mark.parametrize("head", [PLAIN, f"async {PLAIN}"])
-def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path, head):
+def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path):
     (tmp_path / "helper_of_r.py").write_text("TEN = 10\n")
-    (tmp_path / "r.py").write_text("from helper_of_r import TEN\n\n" + head + DICT.replace("10", "TEN"))
+    (tmp_path / "r.py").write_text(REWARD)
     location, arguments = easyr1.reward(countdown(f"worker.reward.reward_function={tmp_path / 'r.py'}"))
     path, _, name = location.rpartition(":")
     first, second = runpy.run_path(path)[name](INPUTS, **arguments)  # EasyR1 loads the file by its path

@@ -14,7 +14,6 @@ import pytest
 import torch
 from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
-from verl.trainer.ppo.v1 import PPOTrainer
 
 from recipes.engines.reward_contract import Contract, RewardError, is_right
 from recipes.engines.reward_function import Call, RewardFunction, in_file
@@ -198,11 +197,3 @@ def test_dapos_penalty_is_of_the_score_and_never_of_the_accuracy():
     assert (found["reward_score"], found["reward_extra_info"]["acc"]) == (0.0, 1.0)
     found = judged(answering(1.0), CheckedDapoRewardManager, **long)
     assert (found["reward_score"], "acc" in found["reward_extra_info"]) == (0.0, False)
-
-
-@pytest.mark.parametrize(("parts", "measure"), [({}, "reward"), ({"acc": [1.0, 0.0], "accuracy": [1.0, 0.0]}, "acc")])
-def test_verl_logs_a_validation_by_the_accuracy_that_is_stated_or_else_by_the_score(parts, measure):
-    results = {"reward": [10.0, 2.0], "score": [10.0, 2.0], **parts}
-    metrics = PPOTrainer._val_metrics_update(None, ["x", "x"], ["a", "b"], results, [])
-    core = {name: value for name, value in metrics.items() if name.startswith("val-core/")}
-    assert core == {f"val-core/x/{measure}/mean@1": 6.0 if measure == "reward" else 0.5}

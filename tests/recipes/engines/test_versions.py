@@ -8,7 +8,6 @@ from recipes import preflight
 from recipes.config import load
 from recipes.engines import versions
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,3 @@ def test_another_version_is_refused_with_a_way_out(monkeypatch, hardware, found,
     assert versions.TESTED[hardware][name.split()[0]] in str(caught.value)
     with pytest.raises(RecipeError):
         preflight.check_before_data(load("countdown", environ={}, hardware="cpu"))
-
-
-def test_the_set_up_installs_the_tested_ray():
-    assert f"ray=={versions.TESTED_RAY}" in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()

@@ -47,7 +47,6 @@ def test_verl_accepts_every_recipe_on_every_machine(compose_with, task, hardware
 
 
 COMPILATION = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-VLLM = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 
 
 def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
@@ -63,17 +62,6 @@ def test_what_only_some_gpus_use_reaches_verls_dataclasses(composed):
     assert actor.engine.mixed_precision["param_dtype"] == "fp16"
     assert rollout.limit_images == 2
     assert rollout.engine_kwargs["vllm"] == {"max_logprobs": 5, "compilation_config": COMPILATION}
-
-
-def test_compilation_is_vllms_graphs_of_whole_steps_and_its_own_where_asked(composed):
-    """No compiler, as vLLM itself reads the two values."""
-    from vllm.config.compilation import CompilationConfig, CompilationMode
-
-    config = CompilationConfig(**COMPILATION)
-    assert config.mode == CompilationMode.NONE
-    assert not config.cudagraph_mode.requires_piecewise_compilation(), "vLLM would drop the graphs"
-    given = OmegaConf.select(composed("worker.rollout.engine_kwargs.compilation_config=null"), VLLM)
-    assert given.compilation_config is None, "verl leaves out what is null"
 
 
 def listed(annotation: Any) -> list[Any]:

@@ -25,7 +25,7 @@ SCALARS = st.one_of(
 
 
 @given(SCALARS | st.lists(SCALARS, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_hydra_reads_back_what_was_written(value):
     if "${" in str(value):
         return

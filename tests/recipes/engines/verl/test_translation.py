@@ -100,19 +100,17 @@ def test_another_value_shows_in_verls_keys(leaf):
 
 @pytest.mark.parametrize(
     ("engine", "key", "value"),
-    [(verl, "algorithm.adv_estimator", "remax"), (easyr1, "worker.actor.use_fused_kernels", True)],
+    [
+        (verl, "algorithm.adv_estimator", "remax"),
+        (verl, "worker.actor.fsdp.enable_cpu_offload", True),  # with FSDP 1
+        (easyr1, "worker.actor.use_fused_kernels", True),
+    ],
 )
 def test_what_an_engine_cannot_do_is_refused_by_its_key(engine, key, value):
     with pytest.raises(RecipeError) as raised:
         engine.translate(validated(Recipe, {"hardware": "gpu", key: value}, {key: FILE}))
     assert key in raised.value.what
     assert raised.value.where == "toy.yaml"
-
-
-def test_cpu_offload_with_fsdp_1_is_refused():
-    with pytest.raises(RecipeError) as raised:
-        on({"worker.actor.fsdp.enable_cpu_offload": True, "worker.actor.strategy": "fsdp"})
-    assert "worker.actor.fsdp.enable_cpu_offload" in raised.value.what
 
 
 def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
