@@ -274,29 +274,23 @@ def _summary(table: Table) -> str:
 
 def page(table: Table) -> str:
     """Markdown: summary, the keys that differ, the others in one line each, where the official values are from."""
-    differing = sorted(differences(table), key=lambda row: row.status == "hardware")
+    differing, aligned, ours_alone = parts(table)
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
     rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
     notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
-    lists = [f"Aligned: {listed(aligned(table))}.", f"No example has these: {listed(ours_alone(table))}."]
+    lists = [f"Aligned: {listed(aligned)}.", f"No example has these: {listed(ours_alone)}."]
     return "\n\n".join((_summary(table), markdown(heads, rows), *lists, "\n".join(notes))) + "\n"
 
 
-def aligned(table: Table) -> list[Row]:
-    """The keys that are as in every example that has them."""
-    return [row for row in table.rows if row.status == "aligned"]
-
-
-def ours_alone(table: Table) -> list[Row]:
-    """The keys that no example has."""
-    return [row for row in table.rows if row.status != "aligned" and all(value is ABSENT for value in row.official)]
-
-
-def differences(table: Table) -> list[Row]:
-    """The keys that an example has with another value."""
-    return [row for row in table.rows if row not in aligned(table) and row not in ours_alone(table)]
+def parts(table: Table) -> tuple[list[Row], list[Row], list[Row]]:
+    """Keys that an example has with another value, the machine's last; keys as in all examples; keys that none has."""
+    aligned = [row for row in table.rows if row.status == "aligned"]
+    others = [row for row in table.rows if row.status != "aligned"]
+    ours_alone = [row for row in others if all(value is ABSENT for value in row.official)]
+    differing = [row for row in others if row not in ours_alone]
+    return sorted(differing, key=lambda row: row.status == "hardware"), aligned, ours_alone
 
 
 def listed(rows: Iterable[Row]) -> str:

@@ -170,29 +170,23 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         pictures = chosen.recipe.data.image_key
         there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
-            if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
-                raise RecipeError(
-                    f"row {number} has an image, and a warm start trains on text alone",
-                    where=file,
-                    fix="train this recipe with GRPO, or start from a model that already answers",
-                )
             worked = (row.get("extra_info") or {}).get(WORKED)
-            if not isinstance(worked, str) or not worked.strip():
+            has_image = row.get(pictures) or IMAGE_MARK in str(row["prompt"])
+            if has_image or not isinstance(worked, str) or not worked.strip():
                 raise RecipeError(
-                    f"row {number} has no worked answer, which a warm start imitates",
+                    f"row {number} has {'an image' if has_image else 'no worked answer'}: a warm start imitates texts",
                     where=f"{file}: extra_info.{WORKED}",
                     fix=f"give each row a response as the model should write it in the column {WORKED!r}, "
                     "or train with GRPO alone",
                 )
-            messages, refused = [*row["prompt"], {"role": "assistant", "content": worked}], ""
+            messages = [*row["prompt"], {"role": "assistant", "content": worked}]
             try:
                 whole = tokenizer.apply_chat_template(messages, **template)
                 prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
+                same = whole[: len(prompt)] == prompt
+                refused = "" if same else "with its answer, the chat template writes the prompt itself in other tokens"
             except (TemplateError, TypeError) as error:
                 refused = f"the chat template refuses it: {error}"
-            else:
-                if whole[: len(prompt)] != prompt:
-                    refused = "with its answer, the chat template writes the prompt itself in other tokens"
             if refused:
                 raise RecipeError(
                     f"row {number}: {refused}",

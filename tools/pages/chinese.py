@@ -7,18 +7,7 @@ from pathlib import Path
 from recipes.config import layers
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-from recipes.official import (
-    Row,
-    Table,
-    aligned,
-    compare,
-    differences,
-    examples,
-    listed,
-    origins,
-    ours_alone,
-    row_cells,
-)
+from recipes.official import Row, Table, compare, examples, listed, origins, parts, row_cells
 
 KINDS = {"task": "任务", "hardware": "硬件"}
 REASONS = layers.read(Path(__file__).with_name("reasons_zh.yaml"))
@@ -32,9 +21,10 @@ def block(task: str = "", *against: str) -> str:
     """
     table = compare(task, examples(against))
     table.require_reasons()
-    rows = [_cells(row, task) for row in sorted(differences(table), key=lambda row: row.status == "hardware")]
+    differing, aligned, ours_alone = parts(table)
+    rows = [_cells(row, task) for row in differing]
     heads = ("键", "我们", *(each.title for each in table.official), "因何不同", "原因")
-    lists = (f"相同的键：{listed(aligned(table))}。", f"示例没有的键：{listed(ours_alone(table))}。")
+    lists = (f"相同的键：{listed(aligned)}。", f"示例没有的键：{listed(ours_alone)}。")
     return "\n\n".join((_summary(table), markdown(heads, rows), *lists, origins(table)))
 
 

@@ -48,7 +48,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.verl.trainer.ExactModels",
-        **_local_ray(_ranks(recipe)),
+        **_local_ray(recipe.n_gpus),
         **_models(recipe),
         **_agent_loops(recipe),
         "data.dataloader_num_workers": 0,  # every worker is a process that imports torch again
@@ -78,7 +78,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
         "PYTHONPATH": paths.python_path(),
-        **of_trainers(_threads(_ranks(recipe)), environ),
+        **of_trainers(_threads(recipe.n_gpus), environ),
         "TOKENIZERS_PARALLELISM": "false",
     }
 
@@ -94,10 +94,6 @@ def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(threads),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-
-
-def _ranks(recipe: Recipe) -> int:
-    return recipe.trainer.nnodes * recipe.trainer.n_gpus_per_node
 
 
 def _threads(ranks: int) -> int:

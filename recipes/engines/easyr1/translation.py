@@ -26,8 +26,8 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 
 VALIDATION = "worker.rollout.val_override_config"
-ADAPTER = Path(__file__).with_name("reward.py")
-BATCH = "compute_score_batch"
+ADAPTER = f"{Path(__file__).with_name('reward.py')}:compute_score_batch"
+"""Calls a reward of any form; its arguments name the reward."""
 ACTOR = "worker.actor"
 AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}
 """worker.actor.loss_agg_mode -> EasyR1's loss_avg_mode."""
@@ -55,7 +55,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         if path not in (*LAUNCHERS, *HOOKED) and "easyr1" in leaf.info.engines and not path.startswith(VALIDATION)
     }
     validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
-    keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe), **_attention(recipe)}
+    keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe)}
     if recipe.hardware == "cpu":
         keys |= _ON_CPUS
         if keys["worker.ref.fsdp.torch_dtype"] is None:  # EasyR1's null is bf16, which rounds a CPU's float32
@@ -83,14 +83,8 @@ def _offloads(recipe: Recipe) -> dict[str, Any]:
     return {}
 
 
-def _attention(recipe: Recipe) -> dict[str, Any]:
-    """Values of the model's config without the attention's name, which EasyR1 chooses itself."""
-    key = "worker.actor.model.override_config"
-    return {key: {name: value for name, value in recipe.value(key).items() if name != "attn_implementation"}}
-
-
 def _filled(recipe: Recipe) -> dict[str, Any]:
-    """Keys whose null means another key's value, or something that EasyR1 would take otherwise."""
+    """Keys that EasyR1 would take otherwise, such as a null that means another key's value."""
     keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
     keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
     for name in ("train_files", "val_files"):
@@ -104,20 +98,13 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     term = objective.kl_in_loss(recipe)
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
-    if recipe.worker.reward.reward_function is not None:
-        location, arguments = reward(recipe)
-        keys["worker.reward.reward_function"] = location
-        keys["worker.reward.reward_function_kwargs"] = arguments
+    if call := reward_call(recipe):
+        keys["worker.reward.reward_function"] = ADAPTER
+        keys["worker.reward.reward_function_kwargs"] = {"path": call[0], "arguments": call[1]}
+    # The attention is EasyR1's own choice.
+    given = recipe.worker.actor.model.override_config
+    keys[f"{ACTOR}.model.override_config"] = {name: given[name] for name in given if name != "attn_implementation"}
     return keys
-
-
-def reward(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """The adapter that calls a reward of any form, as `file:function`, and its arguments, which name the reward.
-
-    Asked of a recipe that has a reward function.
-    """
-    location, arguments = reward_call(recipe) or ("", {})
-    return f"{ADAPTER}:{BATCH}", {"path": location, "arguments": arguments}
 
 
 def overrides(recipe: Recipe) -> list[str]:

@@ -96,12 +96,6 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
     return keys
 
 
-def is_on_policy(recipe: Recipe) -> bool:
-    """Return whether each step makes exactly one update, over all its responses."""
-    actor = recipe.worker.actor
-    return actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
-
-
 def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     """With one update a step, skips the pass for old log-probabilities: `on_policy.py` takes the current ones.
 
@@ -115,7 +109,8 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     by_verls_name = any(name.startswith("algorithm.rollout_correction") for name in native(recipe))
     samples_all = rollout.top_p == 1 and rollout.top_k == -1
     exact = samples_all or objective.kl_in_reward(recipe) is None
-    possible = is_on_policy(recipe) and rollout.calculate_log_probs and exact
+    one_update = actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
+    possible = one_update and rollout.calculate_log_probs and exact
     recompute = actor.recompute_old_log_probs
     if recompute or (recompute is None and (by_verls_name or not possible)):
         return {}

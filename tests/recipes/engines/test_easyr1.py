@@ -61,8 +61,9 @@ INPUTS = [
 def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path):
     (tmp_path / "helper_of_r.py").write_text("TEN = 10\n")
     (tmp_path / "r.py").write_text(REWARD)
-    location, arguments = easyr1.reward(countdown(f"worker.reward.reward_function={tmp_path / 'r.py'}"))
-    path, _, name = location.rpartition(":")
+    keys = easyr1.translate(countdown(f"worker.reward.reward_function={tmp_path / 'r.py'}"))
+    path, _, name = keys["worker.reward.reward_function"].rpartition(":")
+    arguments = keys["worker.reward.reward_function_kwargs"]
     first, second = runpy.run_path(path)[name](INPUTS, **arguments)  # EasyR1 loads the file by its path
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
