@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,67 +22,51 @@ FAKE = ROOT / "tests" / "recipes" / "runs" / "fake_trainer.py"
 KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "trainer.save_freq=1", "trainer.max_steps=3")
 
 
-def fake_engine(mode, steps, folder):
-    def environment(recipe, environ):
-        return {
-            "FAKE_PIDS": str(folder / "pids"),
-            "FAKE_CHECKPOINTS": str(resume.folder(recipe)),
-        }
+def with_fake_trainer(folder, patch):
+    """`launched(mode, steps, keys, **environ)` -> exit code and output of Countdown's recipe; artifacts in `folder`."""
+    patch.setenv("ARTIFACTS_DIR", str(folder))
+    for name in ("MAX_STEPS", "EXPERIMENT_NAME", "WATCHDOG_MINUTES"):
+        patch.delenv(name, raising=False)
 
-    return SimpleNamespace(
-        command=lambda recipe: [sys.executable, str(FAKE), mode, str(steps)], environment=environment
-    )
-
-
-class Launcher:
-    """Launches the Countdown recipe with the fake trainer, artifacts in a folder of the test."""
-
-    def __init__(self, folder: Path, monkeypatch) -> None:
-        self._folder, self._monkeypatch = folder, monkeypatch
-        self.run_dir = folder / "runs" / "countdown"
-
-    def __call__(self, mode="good", steps=3, keys=(), **environ):
-        self._monkeypatch.setitem(launch.ENGINES, "verl", fake_engine(mode, steps, self._folder))
+    def launched(mode="good", steps=3, keys=(), **environ):
+        engine = SimpleNamespace(
+            command=lambda recipe: [sys.executable, str(FAKE), mode, str(steps)],
+            environment=lambda recipe, environ: {"FAKE_CHECKPOINTS": str(resume.folder(recipe))},
+        )
+        patch.setitem(launch.ENGINES, "verl", engine)
         recipe = load("countdown", arguments=(*KEYS[: 4 - len(keys)], *keys), environ=environ, hardware="cpu")
         out = io.StringIO()
-        code = launch.run(recipe, Console(file=out, width=300), "countdown")
-        return code, out.getvalue()
+        return launch.run(recipe, Console(file=out, width=300), "countdown"), out.getvalue()
+
+    return launched
 
 
-@pytest.fixture(scope="session")
-def rows(tmp_path_factory):
-    """The tiny data, made once."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = [sys.executable, "scripts/data_prep_countdown.py", "--preset", "tiny"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "ARTIFACTS_DIR": str(folder)}, check=True, capture_output=True)
-    return folder / "data"
-
-
-@pytest.fixture
-def launched_without_data(tmp_path, monkeypatch):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    for name in ("MAX_STEPS", "EXPERIMENT_NAME", "WATCHDOG_MINUTES"):
-        monkeypatch.delenv(name, raising=False)
-    return Launcher(tmp_path, monkeypatch)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A launch without data whose trainer crashes before its first checkpoint: folder, exit code and output."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        return folder, *with_fake_trainer(folder, patch)("crash_at_start")
 
 
 @pytest.fixture
-def launched(launched_without_data, tmp_path, rows):
-    shutil.copytree(rows, tmp_path / "data")
-    return launched_without_data
+def launched(first, tmp_path, monkeypatch):
+    shutil.copytree(first[0] / "data", tmp_path / "data")
+    return with_fake_trainer(tmp_path, monkeypatch)
 
 
-def test_missing_data_is_made_and_a_crash_before_the_first_checkpoint_is_reported(launched_without_data, tmp_path):
-    code, text = launched_without_data("crash_at_start")
+def test_missing_data_is_made_and_a_crash_before_the_first_checkpoint_is_reported(first):
+    folder, code, text = first
     assert code == 1
     assert "making the data" in text
-    assert (tmp_path / "data" / "countdown_tiny" / "train.parquet").is_file()
+    assert (folder / "data" / "countdown_tiny" / "train.parquet").is_file()
     assert "no checkpoint was written yet" in text
 
 
-def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
+def test_a_run_trains_and_sums_up_and_is_not_started_again(launched, tmp_path):
     """A near miss of a variable stands beside the number of steps, in the last line before the trainer starts."""
     code, text = launched(MAX_STEP="1")
+    folder = tmp_path / "runs" / "countdown"
     assert code == 0
     last = text[: text.index("the trainer's own output")].splitlines()[-1]
     assert "MAX_STEP (did you mean MAX_STEPS" in last
@@ -101,10 +82,10 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
         assert part in text
     assert "making the data" not in text
     assert re.search(r"steps +3 of 3", text)
-    assert next(launched.run_dir.parents[1].glob("checkpoints/countdown/global_step_3/actor/huggingface/README.md"))
-    files = {path.name for path in launched.run_dir.iterdir()}
+    assert next(tmp_path.glob("checkpoints/countdown/global_step_3/actor/huggingface/README.md"))
+    files = {path.name for path in folder.iterdir()}
     assert files >= {"config.yaml", "command.sh", "metrics.jsonl", "train.log"}
-    assert load(str(launched.run_dir / "config.yaml"), environ={}, hardware="cpu").trainer.max_steps == 3
+    assert load(str(folder / "config.yaml"), environ={}, hardware="cpu").trainer.max_steps == 3
     code, text = launched("crash_at_start")
     assert code == 0
     assert "nothing to do" in text
@@ -115,19 +96,20 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched):
         assert "global_step_3" in error.value.where
 
 
-def test_a_crash_is_explained_and_the_next_run_resumes(launched):
+def test_a_crash_is_explained_and_the_next_run_resumes(launched, tmp_path):
     code, text = launched("crash")
     assert code == 1
     for part in ("error: ValueError: the batch is empty", "/site/verl/trainer/ppo.py:12 in fit", "resumed from step 2"):
         assert part in text
     assert "RayTaskError" not in text
     code, text = launched("good")
+    folder = tmp_path / "runs" / "countdown"
     assert code == 0
     assert "note: resuming from step 2" in text
     assert "step 3/3" in text
     assert "step 1/3" not in text
-    assert [step.step for step in read_history(launched.run_dir / "metrics.jsonl")] == [0, 1, 2, 3]
-    assert launched.run_dir.joinpath("train.log").read_text().count("==== attempt") == 2
+    assert [step.step for step in read_history(folder / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert folder.joinpath("train.log").read_text().count("==== attempt") == 2
 
 
 def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(launched):

@@ -14,7 +14,7 @@ REASONS = layers.read(Path(__file__).with_name("reasons_zh.yaml"))
 """Reason of a recipe, as its YAML has it -> the same in Chinese."""
 
 
-def block(task: str = "", *against: str) -> str:
+def block(task: str, *against: str) -> str:
     """Return the generated block `comparison-zh TASK EXAMPLE...`: the keys that differ, with reasons, then the others.
 
     Raises RecipeError for a reason that has no Chinese.

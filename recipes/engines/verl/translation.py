@@ -124,7 +124,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 def _kernels(recipe: Recipe) -> dict[str, Any]:
     """The fused head, Triton's where it takes the model's hidden size."""
     fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
-    keys: dict[str, Any] = {"actor_rollout_ref.model.use_fused_kernels": fused}
+    keys: dict[str, Any] = {}
     if fused:
         kernel = "torch" if model and model.hidden % FUSED_WIDTH else "triton"
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
@@ -210,7 +210,7 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
     def tokens(responses: int | None) -> int:
         return actor.max_token_len_per_device or -(-settled(responses) * recipe.longest // actor.ulysses_size)
 
-    keys: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": actor.dynamic_batching}
+    keys: dict[str, Any] = {}
     if actor.dynamic_batching:
         experience = actor.max_token_len_per_device_for_experience
         experience = experience or tokens(actor.micro_batch_size_per_device_for_experience)
@@ -236,7 +236,6 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
-        f"{ROLLOUT}.val_kwargs.n": given.n,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
     }
 
@@ -295,7 +294,6 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
     contents = ["model"] if trainer.save_model_only else ["model", "optimizer", "extra"]
     limit = trainer.save_limit if trainer.save_limit >= 0 else None
     keys: dict[str, Any] = {
-        "trainer.total_training_steps": trainer.max_steps,
         "trainer.total_epochs": max(trainer.total_epochs, trainer.max_steps or 0),
         f"{ACTOR}.checkpoint.save_contents": [*contents, *(["hf_model"] if trainer.save_hf_model else [])],
         "trainer.max_actor_ckpt_to_keep": limit,

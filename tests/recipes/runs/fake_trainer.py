@@ -81,7 +81,6 @@ def main(mode, steps):
     if mode == "ignore_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if mode in ("daemons", "ignore_sigterm"):
         Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()} {daemon().pid}")
     if mode == "crash_at_start":
         crash()
@@ -97,7 +96,7 @@ def main(mode, steps):
             say(RAY + '  File "/site/vllm/worker.py", line 3, in update_weights')
             say(RAY + "RuntimeError: layer.weight is gone")
             time.sleep(600)
-        if mode in ("daemons", "ignore_sigterm", "hang") and step == 2:
+        if mode in ("ignore_sigterm", "hang") and step == 2:
             time.sleep(600)
     say("done")
 

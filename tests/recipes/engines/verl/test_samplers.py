@@ -132,19 +132,15 @@ def test_the_bound_counts_each_step_anew(monkeypatch):
 def test_without_filtering_every_group_is_trained_on(monkeypatch):
     buffer, queue = filled(monkeypatch, [WRONG], most=1, enable=False)
     batch, _ = sample(buffer)
-    assert len(batch.keys) == 2 * BATCH
-    assert queue.prompts == BATCH
+    assert (len(batch.keys), queue.prompts) == (2 * BATCH, BATCH)
     assert 0 < queue.waited_s < 0.1, "verl's own interval of 2 s would round each step up"
 
 
-def test_a_group_that_failed_is_replaced_where_verls_key_asks_for_it(monkeypatch):
+def test_a_prompt_that_failed_ends_the_run_or_is_replaced_where_verls_key_asks_for_it(monkeypatch):
     groups = [SIGNAL, FAILED, SIGNAL, SIGNAL]
     buffer, queue = filled(monkeypatch, groups, most=0, enable=False, sync_refill_failed_groups=True)
     batch, _ = sample(buffer)
     assert ({key.split("_")[0] for key in batch.keys}, queue.prompts) == ({"p0", "p2", "p3"}, BATCH + 1)
-
-
-def test_a_prompt_that_failed_ends_the_run(monkeypatch):
-    buffer, _ = filled(monkeypatch, [SIGNAL, FAILED, SIGNAL], most=0, enable=False)
+    buffer, _ = filled(monkeypatch, groups, most=0, enable=False)
     with pytest.raises(RuntimeError, match=RESPONSE_FAILED):
         sample(buffer)
