@@ -252,12 +252,6 @@ def _ends(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, yaml.Mark]
             yield key, value.end_mark
 
 
-STEPS = (
-    "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
-    'such key. "default": the example leaves it to its engine.'
-)
-
-
 def cell_text(value: Any) -> str:
     """A value as YAML on one line; a dash where a side does not have the key."""
     return ABSENT if value is ABSENT else flow(value)
@@ -268,7 +262,9 @@ def _summary(table: Table) -> str:
     counts = [sum(row.status == status for row in table.rows) for status in ("aligned", "task", "hardware")]
     return (
         f"{counts[0]} keys aligned, {counts[1]} different for the task, {counts[2]} for the hardware; "
-        f"{table.same} more are set by no side and equal everywhere. {STEPS}"
+        f"{table.same} more are set by no side and equal everywhere. `val_freq` and `save_freq` count steps and batch "
+        "sizes count prompts, on every side. A dash: that side has no such key. "
+        '"default": the example leaves it to its engine.'
     )
 
 

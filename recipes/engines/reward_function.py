@@ -78,7 +78,7 @@ class RewardFunction:
 
     def score_all(self, calls: Sequence[Call]) -> list[Answer]:
         """The answers for several responses, in their order; an async reward judges them at the same time."""
-        if self.form == BATCH:
+        if calls and self.form == BATCH:
             return self._batch(calls)
         if self.is_async:
             return awaited(self._gathered(calls))

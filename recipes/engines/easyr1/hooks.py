@@ -123,14 +123,10 @@ def saved(trainer: Any) -> None:
 
 def _rows(trainer: Any, batch: Any, scores: Any) -> _Rows:
     """One entry a response, groups together."""
-    decode = trainer.tokenizer.decode
-    columns = batch.non_tensor_batch
-    count = len(batch)
-    groups = columns.get("uid", [None] * count)
+    decode, columns = trainer.tokenizer.decode, batch.non_tensor_batch
     seen: dict[Any, int] = defaultdict(int)
     rows = []
-    for index in range(count):
-        group = groups[index]
+    for index in range(len(batch)):
         row: dict[str, Any] = {
             "input": decode(batch.batch["prompts"][index], skip_special_tokens=True),
             "output": decode(batch.batch["responses"][index], skip_special_tokens=True),
@@ -139,7 +135,8 @@ def _rows(trainer: Any, batch: Any, scores: Any) -> _Rows:
             "step": int(trainer.global_step),
             DATA_SOURCE: str(columns["data_source"][index]) if "data_source" in columns else "all",
         }
-        if group is not None:
+        if "uid" in columns:
+            group = columns["uid"][index]
             row["uid"] = f"{group}_{seen[group]}_0"
             seen[group] += 1
         if COLUMN in columns:
