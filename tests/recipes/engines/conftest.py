@@ -84,15 +84,11 @@ def short_of_greedy() -> Callable[..., float]:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        model, tokenizer = (
-            AutoModelForCausalLM.from_pretrained(saved, dtype="auto"),
-            AutoTokenizer.from_pretrained(saved),
-        )
+        model = AutoModelForCausalLM.from_pretrained(saved, dtype="auto")
+        tokenizer = AutoTokenizer.from_pretrained(saved)
         short: list[Any] = []
         for prompt, text in answers:
-            before = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
+            before = tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=False)
             after = tokenizer(text, add_special_tokens=False)["input_ids"]
             with torch.no_grad():
                 logits = model(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
