@@ -24,8 +24,11 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
     Args:
         more: further arguments, below those of the recipe.
     """
-    function, arguments = _unwrapped(function)
-    asked = RewardFunction(function, {**(more or {}), **arguments})
+    given_by_recipe: Mapping[str, Any] = {}
+    verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)
+    if isinstance(function, functools.partial) and function.func in verls:
+        function, given_by_recipe = function.args[:2]
+    asked = RewardFunction(function, {**(more or {}), **given_by_recipe})
 
     def call_of(given: Mapping[str, Any]) -> Call:
         return Call(given["data_source"], given["solution_str"], given["ground_truth"], given["extra_info"])
@@ -41,16 +44,6 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
         return asked.score(call_of(given)).as_verl()
 
     return answered
-
-
-def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The user's function and its arguments, out of the partial that verl makes of them."""
-    if isinstance(function, functools.partial) and function.func in (
-        reward._call_with_kwargs,
-        reward._call_with_kwargs_async,
-    ):
-        return function.args[0], function.args[1]
-    return function, {}
 
 
 class _Checked:
