@@ -17,7 +17,6 @@ from tools.pages import chinese, memory, tables
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": tables.algorithm_table,
-    "kl": tables.kl_table,
     "controls": tables.control_table,
     "schema": tables.schema_table,
     "comparison": comparison,

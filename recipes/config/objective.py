@@ -42,52 +42,17 @@ def kl_in_loss(recipe: Recipe) -> Term | None:
     return Term(algorithm.kl_loss_type or algorithm.kl_penalty, coefficient)
 
 
-class Gradient(NamedTuple):
-    """Effect of an estimator in one place, in expectation, with responses sampled from the policy itself.
-
-    Attributes:
-        text: the gradient.
-        right: whether it holds the policy near the reference as a KL penalty is meant to.
-        why: the derivation, short.
-    """
-
-    text: str
-    right: bool
-    why: str
-
-
-# pi is the policy, ref the reference. In the reward the estimate is a number, so its gradient is that of
-# E[estimate * log pi] with the estimate held constant; in the loss it is the mean of the estimate's own gradient.
-_KL = "the gradient of KL(pi, ref)"
-_PUSHED = "tokens that became less probable are pushed down further"
-KL_GRADIENTS: dict[tuple[str, Place], Gradient] = {
-    ("kl", "reward"): Gradient(_KL, True, "log(pi/ref) weighs the score function"),
-    ("kl", "loss"): Gradient("zero: there is no penalty, only noise", False, "E[grad log pi] = 0"),
-    ("mse", "reward"): Gradient("no gradient of a KL: half the squared log-ratio as a constant", False, _PUSHED),
-    ("mse", "loss"): Gradient(_KL, True, "E[log(pi/ref) grad log pi]"),
-    ("low_var_kl", "reward"): Gradient(
-        "grad KL(pi, ref) - grad KL(ref, pi): cancels near the reference, and pushes away beyond",
-        False,
-        "the estimate's ref/pi - 1 adds the forward KL with the wrong sign",
-    ),
-    ("low_var_kl", "loss"): Gradient(
-        "the gradient of KL(ref, pi), which is that of KL(pi, ref) to first order near the reference",
-        True,
-        "E[(1 - ref/pi) grad log pi]",
-    ),
-    ("abs", "reward"): Gradient("no gradient of a KL: the absolute log-ratio as a constant", False, _PUSHED),
-    ("abs", "loss"): Gradient(
-        "the gradient of twice the total variation, which does not shrink near the reference",
-        False,
-        "E[sign(log(pi/ref)) grad log pi]",
-    ),
+_PUSHED = "no gradient of a KL: {} as a constant, which pushes tokens that became less probable down further"
+_CANCELS = "grad KL(pi, ref) - grad KL(ref, pi), which cancels near the reference, and pushes away beyond"
+NO_PENALTY: dict[tuple[str, Place], str] = {
+    ("kl", "loss"): "an expected gradient of zero, since E[grad log pi] = 0",
+    ("mse", "reward"): _PUSHED.format("half the squared log-ratio"),
+    ("low_var_kl", "reward"): _CANCELS,
+    ("low_var_kl+", "reward"): _CANCELS,
+    ("abs", "reward"): _PUSHED.format("the absolute log-ratio"),
+    ("abs", "loss"): "the gradient of twice the total variation, which does not shrink near the reference",
 }
-for _name in ("kl", "low_var_kl"):  # the value of the estimate, with the gradient of mse: verl's straight-through forms
-    KL_GRADIENTS |= {
-        (f"{_name}+", "reward"): KL_GRADIENTS[_name, "reward"],
-        (f"{_name}+", "loss"): KL_GRADIENTS["mse", "loss"],
-    }
-
+"""Estimator and place -> its expected gradient, where that is no KL penalty's; docs/ALGORITHMS.md has all of them."""
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
 
@@ -144,11 +109,8 @@ def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
     terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
     acting = {place: term.estimator for place, term in terms.items() if term and term.coefficient}
     for place, estimator in acting.items():
-        gradient = KL_GRADIENTS.get((estimator, place))
-        if gradient and not gradient.right:
-            yield (
-                f"KL in the {place} by {estimator} has {gradient.text} ({gradient.why}; {SOURCES}); use {BETTER[place]}"
-            )
+        if gradient := NO_PENALTY.get((estimator, place)):
+            yield f"KL in the {place} by {estimator} has {gradient} ({SOURCES}); use {BETTER[place]}"
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
     if "reward" in acting and divided and not algorithm.online_filtering:
         yield (

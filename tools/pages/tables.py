@@ -10,7 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from recipes.config import objective, resolve
+from recipes.config import resolve
 from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow
 from recipes.config.schema import Leaf, Recipe, leaves
@@ -107,19 +107,6 @@ def _runs_on(engine: str, values: dict[str, Any]) -> bool:
         return value in allowed and (engine in leaf.info.engines or value == leaf.default)
 
     return all(takes(leaves(Recipe)[path], value) for path, value in values.items())
-
-
-def kl_table() -> str:
-    """Estimator x place: the expected gradient."""
-    orders = {"kl": " (k1)", "mse": " (k2)", "low_var_kl": " (k3)", "abs": ""}
-    orders |= {"kl+": " (k1, straight-through; verl)", "low_var_kl+": " (k3, straight-through; verl)"}
-
-    def cell(estimator: str, place: objective.Place) -> str:
-        gradient = objective.KL_GRADIENTS[estimator, place]
-        return f"{'right' if gradient.right else '**wrong**'}: {gradient.text}; {gradient.why}"
-
-    rows = [(f"`{name}`{order}", cell(name, "reward"), cell(name, "loss")) for name, order in orders.items()]
-    return markdown(("estimator", "in the reward (`kl_penalty`)", "in the loss (`kl_loss_type`)"), rows)
 
 
 ENGINE = ROOT / "recipes" / "engines" / "verl" / "engine.py"
