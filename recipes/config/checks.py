@@ -42,21 +42,14 @@ def require_supported(recipe: Recipe, engine: str) -> None:
     for path, leaf in leaves(Recipe).items():
         if not recipe.uses(path):
             continue
-        value = recipe.value(path)
+        value, source, able = recipe.value(path), recipe.source_of(path), engine in leaf.info.engines
+        allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)
         # A default asks for nothing, and the hardware's file is written for every engine.
-        neutral = recipe.source_of(path).layer in ("default", "hardware") or value == leaf.default
-        if engine not in leaf.info.engines and not neutral:
+        if value not in allowed and (able or source.layer not in ("default", "hardware")):
             raise RecipeError(
                 f"{ENGINES[engine]} cannot do {path}: {value!r} ({leaf.info.doc})",
-                where=recipe.source_of(path).where,
-                fix=f"leave {path} at {leaf.default!r}, or choose another engine",
-            )
-        allowed = leaf.info.values_on.get(engine)
-        if allowed is not None and value not in allowed:
-            raise RecipeError(
-                f"{ENGINES[engine]} cannot do {path}: {value!r}",
-                where=recipe.source_of(path).where,
-                fix="use one of " + ", ".join(str(item) for item in allowed if item is not None),
+                where=source.where,
+                fix=f"set {path} to {' or '.join(map(str, allowed))}" + ", or choose another engine" * (not able),
             )
 
 

@@ -138,7 +138,7 @@ def model_shape(name: str | None) -> Shape | None:
 def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
     """The GPUs that a run takes: those that it is planned for, else the first of the machine that it may use."""
     planned = recipe.planned_gpus
-    return list(nvidia.taken(recipe.trainer.n_gpus_per_node) if planned is None else planned)
+    return list(nvidia.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if planned is None else planned)
 
 
 def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:

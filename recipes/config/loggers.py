@@ -12,15 +12,11 @@ def logged_in(environ: Mapping[str, str]) -> bool:
     if environ.get("WANDB_API_KEY"):
         return True
     host = environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
-    home = environ.get("HOME")
-    candidates = [environ.get("NETRC"), f"{home}/.netrc" if home else None, f"{home}/_netrc" if home else None]
-    for candidate in candidates:
-        if candidate and Path(candidate).is_file():
-            try:
-                return netrc.netrc(candidate).authenticators(host) is not None
-            except (netrc.NetrcParseError, OSError):
-                return False
-    return False
+    home = environ.get("HOME", "")
+    try:
+        return netrc.netrc(environ.get("NETRC") or f"{home}/.netrc").authenticators(host) is not None
+    except (netrc.NetrcParseError, OSError):
+        return False
 
 
 def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:

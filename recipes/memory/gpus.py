@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -50,10 +51,22 @@ class Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """Return the machine's GPUs; none where `nvidia-smi` does not tell."""
-    processes = read_processes(nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"))
-    text = nvidia_smi("--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits")
-    return [Gpu(*sizes, processes=tuple(processes.get(sizes[1], ()))) for sizes in read_sizes(text)]
+    """Return the machine's GPUs that `nvidia-smi` shows with numbers; it shows none for those in parts (MIG)."""
+    processes: dict[str, list[str]] = defaultdict(list)
+    for uuid, pid, name in _rows(3, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"):
+        if pid.isdigit():
+            processes[uuid].append(f"{pid} ({name.rpartition('/')[2]})")
+    sizes = _rows(4, "--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits")
+    return [
+        Gpu(index, uuid, int(used) << 20, int(total) << 20, tuple(processes[uuid]))
+        for index, uuid, used, total in sizes
+        if (used + total).isdigit()
+    ]
+
+
+def _rows(columns: int, *options: str) -> list[list[str]]:
+    rows = [line.split(", ", columns - 1) for line in nvidia_smi(*options).splitlines()]
+    return [row for row in rows if len(row) == columns]
 
 
 def visible_devices(environ: Mapping[str, str]) -> list[str] | None:
@@ -105,25 +118,3 @@ def model() -> tuple[str, tuple[int, int]] | None:
     name, _, capability = (text.splitlines() or [""])[0].rpartition(",")
     major, _, minor = capability.strip().partition(".")
     return (name.strip(), (int(major), int(minor))) if major.isdigit() and minor.isdigit() else None
-
-
-def taken(count: int) -> list[Gpu]:
-    """Return the `count` GPUs that a run takes, the first that it may use; none where `nvidia-smi` does not tell."""
-    return chosen_gpus()[:count]
-
-
-def read_sizes(text: str) -> list[tuple[str, str, int, int]]:
-    """Read the answer to `index,uuid,memory.used,memory.total`; lines without numbers (MIG) are left out."""
-    lines = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    numeric = [parts for parts in lines if len(parts) == 4 and (parts[0] + parts[2] + parts[3]).isdigit()]
-    return [(index, uuid, int(used) << 20, int(total) << 20) for index, uuid, used, total in numeric]
-
-
-def read_processes(text: str) -> dict[str, list[str]]:
-    """Read the answer to `gpu_uuid,pid,process_name`: GPU -> `pid (name)` of each process."""
-    processes: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",", 2)]
-        if len(parts) == 3 and parts[1].isdigit():
-            processes.setdefault(parts[0], []).append(f"{parts[1]} ({parts[2].rpartition('/')[2]})")
-    return processes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.data.lengths import check_lengths, count_split, tokenizer_of
@@ -62,6 +63,16 @@ def _open(key: PathKey) -> pq.ParquetFile:
             where=f"{key.key}, from {key.source}",
             fix="make the file again",
         ) from error
+
+
+def read_rows(file: str, wanted: Sequence[str], at_once: int = 4096) -> Iterator[dict[str, Any]]:
+    """Every row of a parquet file with those of the wanted columns that it has."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        columns = [name for name in wanted if name in opened.schema_arrow.names]
+        for batch in opened.iter_batches(at_once, columns=columns):
+            yield from batch.to_pylist()
 
 
 def _check_columns(recipe: Recipe, key: PathKey) -> None:

@@ -6,7 +6,7 @@ Every image is opened; the model's own processor counts the tokens of the larges
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -69,7 +69,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
 
     prompt_key, image_key, wrap = prompt_column(recipe), recipe.data.image_key, _prompt_format(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
-    for number, row in enumerate(_rows(file, (prompt_key, image_key))):
+    for number, row in enumerate(data_files.read_rows(str(file), (prompt_key, image_key), ROWS_AT_ONCE)):
         prompt, images = row.get(prompt_key), row.get(image_key) or []
         messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
         places = sum(str(message.get("content")).count(IMAGE_MARK) for message in messages)
@@ -93,15 +93,6 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
             found.append(Row(number, text, pixels / 784 + len(text) / 4))
             found = [max(found, key=lambda one: one.size), min(found, key=lambda one: one.size)]
     return found
-
-
-def _rows(file: Path, wanted: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        columns = [name for name in wanted if name in opened.schema_arrow.names]
-        for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-            yield from batch.to_pylist()
 
 
 def _pixels(recipe: Recipe, image: Any, decode: bool) -> int:
@@ -177,7 +168,7 @@ def count(recipe: Recipe, file: str, rows: list[Row], model: str) -> list[int]:
     bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
     given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
     wanted, images = {row.number for row in rows}, {}
-    for number, held in enumerate(_rows(Path(file), (data.image_key,))):
+    for number, held in enumerate(data_files.read_rows(file, (data.image_key,), ROWS_AT_ONCE)):
         if number in wanted:
             images[number] = [opened(each, data.image_dir).convert("RGB") for each in held[data.image_key]]
     tokens = []

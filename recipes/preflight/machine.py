@@ -18,8 +18,8 @@ from recipes.model_files import local_model
 from recipes.paths import run_dir
 from recipes.preflight import resume
 
-PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "swanlab": "swanlab", "mlflow": "mlflow"}
-"""Logger -> the module that the trainer imports for it."""
+PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")
+"""Loggers with a package of their own, of the same name."""
 
 
 def check_machine(recipe: Recipe) -> list[str]:
@@ -29,16 +29,14 @@ def check_machine(recipe: Recipe) -> list[str]:
     for name, folder in outputs:
         _writable(name, folder)
     for logger in recipe.trainer.logger:
-        if logger in PACKAGES and importlib.util.find_spec(PACKAGES[logger]) is None:
-            fix = f"pip install {PACKAGES[logger]}, or leave {logger} out of LOGGER"
+        if logger in PACKAGES and importlib.util.find_spec(logger) is None:
+            fix = f"pip install {logger}, or leave {logger} out of LOGGER"
             raise recipe.error(f"the logger {logger} is not installed", fix, "trainer.logger")
     return []
 
 
 def _writable(name: str, folder: Path) -> None:
-    nearest = folder
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
+    nearest = _nearest(folder)
     if not nearest.is_dir():
         raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
     try:  # asking for permissions is not enough: root has them for /proc too
@@ -49,6 +47,11 @@ def _writable(name: str, folder: Path) -> None:
             where=f"{name}: {nearest}",
             fix="change its permissions, or give another folder with CHECKPOINT_DIR or ARTIFACTS_DIR",
         ) from error
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 MARGIN = 512 << 20
@@ -90,7 +93,7 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 def check_disk(recipe: Recipe) -> list[str]:
     """Raise where the run's checkpoints will not fit; what an earlier start saved stays, since verl forgets it."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    nearest = _nearest(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
     if trainer.save_freq > 0:
         steps = accounting(recipe, row_count(recipe)).total_steps - resume.steps_done(recipe)

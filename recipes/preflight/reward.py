@@ -8,7 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -71,11 +71,14 @@ def trial(recipe: Recipe) -> list[str]:
             for part in functions(recipe)
         ]
     files = [key.path for key in data_files.files(recipe) if Path(key.path).is_file()]
-    columns = ["data_source", "reward_model.ground_truth"] if recipe.engine == "verl" else [recipe.data.answer_key]
+    columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
     for part, named in judges:
         in_module(load_reward(part), part, named, recipe.engine)  # raises for one that no engine can call
         for file in files:
-            _check_sources(load_reward(part), file, columns, named)
+            truths = (
+                (str(row.get("data_source", "")), _truth(row, recipe)) for row in data_files.read_rows(file, columns)
+            )
+            _check_sources(load_reward(part), file, truths, named)
     rows = [_trial_row(row, recipe) for row in rows_by_source(files)]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
     own = not recipe.source_of("worker.reward.reward_function").by_user
@@ -111,10 +114,14 @@ def _trial_row(row: dict[str, Any], recipe: Recipe) -> TrialRow:
     """Return what a reward gets of a row, and under EasyR1 the solution besides, for the trial's gold answers."""
     extra = row.get("extra_info")
     if recipe.engine == "easyr1":
-        truth, extra = row.get(recipe.data.answer_key), {"solution": (extra or {}).get("solution")}
-    else:
-        truth = (row.get("reward_model") or {}).get("ground_truth")
-    return TrialRow(row.get("data_source"), truth, extra)
+        extra = {"solution": (extra or {}).get("solution")}
+    return TrialRow(row.get("data_source"), _truth(row, recipe), extra)
+
+
+def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
+    """The ground truth of a row, as the engine reads it."""
+    in_column = recipe.engine == "easyr1"
+    return row.get(recipe.data.answer_key) if in_column else (row.get("reward_model") or {}).get("ground_truth")
 
 
 WHOLE_REWARD = ("overall", "reward")
@@ -227,10 +234,12 @@ def _remarks(scores: list[float], is_better: dict[str, list[bool]], seconds: lis
     return remarks
 
 
-def _check_sources(module: ModuleType, file: str, columns: list[str], arguments: Mapping[str, Any]) -> None:
+def _check_sources(
+    module: ModuleType, file: str, truths: Iterator[tuple[str, Any]], arguments: Mapping[str, Any]
+) -> None:
     """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row."""
     check = getattr(module, "check_sources", None)
-    problems = check(_truths(file, columns), **arguments) if callable(check) else []
+    problems = check(truths, **arguments) if callable(check) else []
     if problems:
         row = _ROW.match(problems[0])
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -243,27 +252,9 @@ def _check_sources(module: ModuleType, file: str, columns: list[str], arguments:
 
 def _line_of_row(file: str, row: int) -> str:
     """`line 31 of my.jsonl; ` for a row, counted from 1, that was converted from a user's file."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        leaves = {opened.schema.column(index).path for index in range(len(opened.schema))}
-        if not {"extra_info.file", "extra_info.line"} <= leaves:
-            return ""
-        rows = opened.read(["extra_info.file", "extra_info.line"]).slice(row - 1, 1).to_pylist()
-    return "".join(f"line {each['extra_info']['line']} of {each['extra_info']['file']}; " for each in rows)
-
-
-def _truths(file: str, columns: list[str]) -> Iterator[tuple[str, Any]]:
-    """(data source, ground truth) of every row; a name with a dot goes into a struct."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(4096, columns=columns):
-            for row in batch.to_pylist():
-                truth: Any = row
-                for part in columns[-1].split("."):
-                    truth = truth[part]
-                yield str(row.get("data_source", "")), truth
+    found = next(islice(data_files.read_rows(file, ["extra_info"]), row - 1, None), {})
+    extra = found.get("extra_info") or {}
+    return f"line {extra['line']} of {extra['file']}; " if {"file", "line"} <= extra.keys() else ""
 
 
 def gold_answers(row: TrialRow) -> list[str]:

@@ -125,13 +125,12 @@ class KeyInfo:
 class Section(BaseModel):
     """A group of keys: typed, closed to unknown names, and never changed after it was loaded.
 
-    `when_resumed`, `engines` and `launcher` are the defaults of its keys.
+    `when_resumed` and `engines` are the defaults of its keys.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
     when_resumed: ClassVar[Resume] = "content"
     engines: ClassVar[tuple[str, ...]] = BOTH
-    launcher: ClassVar[bool] = False
 
 
 class Resolved(Section):
@@ -251,9 +250,8 @@ def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> K
     """Fill in the section's defaults, and verl's groups in names such as `{role}.strategy`."""
     if issubclass(section, Section):
         engines = section.engines if info.engines == BOTH else info.engines
-        resume, launcher = info.resume or section.when_resumed, info.launcher or section.launcher
         needs = f"{group}.{info.needs}" if info.needs and "." not in info.needs else info.needs
-        info = replace(info, resume=resume, engines=engines, launcher=launcher, needs=needs)
+        info = replace(info, resume=info.resume or section.when_resumed, engines=engines, needs=needs)
     if info.launcher or "verl" not in info.engines:
         return replace(info, verl=(), alias=False)
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")

@@ -26,19 +26,19 @@ def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, 
     assert "same paths" in cluster.check_cluster(recipe)[0]
 
 
-@pytest.mark.parametrize("given", ["nan", "inf", "-1", "ten"])
-def test_a_wait_that_would_not_end_is_refused(monkeypatch, given):
-    monkeypatch.setenv("RAY_WAIT_MINUTES", given)
+@pytest.mark.parametrize("given", ["nan", "-1", "ten"])
+def test_a_wait_that_is_no_number_of_minutes_is_refused(monkeypatch, given):
+    monkeypatch.setenv(cluster.WAIT, given)
     with pytest.raises(RecipeError, match=cluster.WAIT):
         cluster.wait_minutes()
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_the_wait_for_machines_ends_where_nobody_or_another_program_listens(recipe, monkeypatch, listens):
-    monkeypatch.setenv(cluster.WAIT, "0")
-    monkeypatch.setattr(cluster, "HEALTH_S", 4.0)
+def test_the_wait_for_machines_ends_where_another_program_listens(recipe, monkeypatch):
+    monkeypatch.setenv(cluster.WAIT, "0.001")
+    monkeypatch.setattr(cluster, "HEALTH_S", 0.5)
+    monkeypatch.setattr(cluster, "POLL_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1] if listens else 9}"
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv(cluster.ADDRESS, address)
         with pytest.raises(RecipeError) as caught:
             cluster.wait_for_nodes(recipe, lambda line: None)

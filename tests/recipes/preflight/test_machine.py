@@ -30,7 +30,7 @@ def free(monkeypatch):
 
 def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch):
     (files / "taken").write_text("")
-    monkeypatch.setitem(machine.PACKAGES, "swanlab", "no_such_module")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
     for change, named in (
         (f"trainer.save_checkpoint_path={files}/taken", "taken"),
         ("trainer.save_checkpoint_path=/proc/nope", "/proc/nope"),
