@@ -50,17 +50,39 @@ def test_the_fastest_settings_that_fit_are_chosen(monkeypatch):
     one = recipe_on(monkeypatch, H100, 1)
     memory.check_memory(one)
     assert of(one, *chosen) == [0.35, False, False, True, True, 7_168]
-    assert of(recipe_on(monkeypatch, H200, 1), *chosen) == [0.6, False, False, False, False, 13_312]
+    other = recipe_on(monkeypatch, H200, 1)
+    assert of(other, *chosen) == [0.6, False, False, False, False, 13_312]
     assert of(recipe_on(monkeypatch, H100, 8), *chosen) == [0.6, False, False, False, False, 13_312]
     small = recipe_on(monkeypatch, 48_000 << 20, 2)
     memory.check_memory(small)
     assert of(small, "offload_params", "offload_optimizer") == [False, True]
+    # A run goes on with the settings of another GPU.
+    before, after = fingerprint(one), fingerprint(other)
+    assert before.content == after.content
+    assert {key for key, value in before.settings.items() if after.settings[key] != value} <= set(fit.KEYS.values())
 
 
-def test_a_run_goes_on_with_the_settings_of_another_gpu(monkeypatch):
-    one, other = (fingerprint(recipe_on(monkeypatch, size, 1)) for size in (H100, H200))
-    assert one.content == other.content
-    assert {key for key, value in one.settings.items() if other.settings[key] != value} <= set(fit.KEYS.values())
+def test_what_somebody_decides_stays_and_the_rest_follows(monkeypatch):
+    recipe = recipe_on(monkeypatch, H200, 1)
+    rollout = recipe.worker.rollout
+    assert recipe.worker.actor.use_fused_kernels
+    assert of(recipe, "forward_tokens") == [fit.MAX_FORWARD_TOKENS]
+    assert (rollout.max_num_seqs, rollout.cudagraph_capture_sizes[-1]) == (1_024, 1_024)
+    packed = recipe_on(monkeypatch, H200, 1, MICRO_BATCH_SIZE="2")
+    assert packed.value(TOKENS) == recipe.value(TOKENS), "packed passes are filled by tokens"
+    given_ = recipe_on(monkeypatch, H200, 1, f"{TOKENS}=4096", "worker.rollout.max_num_seqs=77")
+    assert of(given_, "update_tokens", "forward_tokens") == [4096, 4096]
+    assert (given_.worker.rollout.max_num_seqs, given_.worker.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
+
+
+@pytest.mark.parametrize("config", [{}, [], {**published()[FOUR], "experts": 8}])
+def test_nothing_is_fitted_to_a_model_or_a_gpu_that_is_not_known(monkeypatch, tmp_path, config):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    unknown = [recipe_on(monkeypatch, H200, 1, MODEL_PATH=str(tmp_path))]
+    monkeypatch.setattr(gpus, "gpus_here", list)
+    unknown.append(load("countdown", environ={}, hardware="gpu"))
+    for recipe in unknown:
+        assert of(recipe, "recompute", "update_tokens") == [True, fit.TOKENS_OF_UNKNOWN_MODEL]
 
 
 @given(
@@ -218,7 +240,7 @@ def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
         "GPU 1 has 74.7 GB of 85.5 GB in use by 4242 (python3), 4243 (VLLM::EngineCore)",
     ]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [(gpu.total, gpu.used) for gpu in gpus.taken(2)] == [(H100, 4 << 20), (H100, 71_234 << 20)]
+    assert [(gpu.total, gpu.used) for gpu in gpus.chosen_gpus()[:2]] == [(H100, 4 << 20), (H100, 71_234 << 20)]
 
 
 def test_each_gpu_that_the_run_takes_is_held_against_its_own_free_memory(monkeypatch):

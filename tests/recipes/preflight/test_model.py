@@ -110,7 +110,8 @@ def folder(files):
 
 
 def test_what_the_model_would_not_understand_is_remarked(make, folder):
-    for fine in ({}, {"eos": "<|endoftext|>", "ids": (8, 7)}):
+    marked = CHATML.replace("{{ message.content }}", "{% generation %}{{ message.content }}{% endgeneration %}")
+    for fine in ({}, {"eos": "<|endoftext|>", "ids": (8, 7)}, {"template": marked}):
         folder(**fine)
         assert model.check_chat_template(make()) == []
     folder(eos="<|endoftext|>", ids=(8,))
@@ -132,8 +133,3 @@ def test_what_no_run_survives_is_an_error(make, folder, change, where):
         model.check_chat_template(make())
     assert where in caught.value.where
     assert caught.value.fix
-
-
-def test_a_template_that_marks_what_the_assistant_writes_is_rendered(make, folder):
-    folder(CHATML.replace("{{ message.content }}", "{% generation %}{{ message.content }}{% endgeneration %}"))
-    assert model.check_chat_template(make()) == []

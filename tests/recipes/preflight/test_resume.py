@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,28 @@ def attempt(recipe, step=2, parts=EVERYTHING):
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(to_yaml(recipe))
     return save(recipe, step, parts)
+
+
+@pytest.fixture
+def refused(make):
+    """`refused(named, *changes)`: the error of a recipe with these changes, which names something."""
+
+    def error(named: str | None, *changes: str) -> RecipeError:
+        with pytest.raises(RecipeError, match=named) as caught:
+            resume.check_resume(make(*changes))
+        return caught.value
+
+    return error
+
+
+@pytest.fixture
+def resumes(make):
+    """`resumes(step, *changes)`: whether a recipe with these changes goes on from a step."""
+    return lambda step, *changes: resume.check_resume(make(*changes))[0].startswith(f"resuming from step {step}")
+
+
+CONTENTS = "actor_rollout_ref.actor.checkpoint.load_contents"
+ANYWAY = "trainer.find_last_checkpoint=changed"
 
 
 @pytest.fixture
@@ -69,15 +92,14 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "shown", "effect"), CHANGES)
-def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect):
+def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect, refused, resumes):
     attempt(make())
-    with pytest.raises(RecipeError) as caught:
-        resume.check_resume(make(change))
-    assert shown in caught.value.what
-    assert "EXPERIMENT_NAME" in caught.value.fix
-    assert "RESUME=changed" in caught.value.fix
+    error = refused(None, change)
+    assert shown in error.what
+    assert "EXPERIMENT_NAME" in error.fix
+    assert "RESUME=changed" in error.fix
     assert resume.check_resume(make(change, "trainer.experiment_name=another")) == []
-    again = make(change, "trainer.find_last_checkpoint=changed")
+    again = make(change, ANYWAY)
     remarks = resume.check_resume(again)
     assert remarks[0].startswith("resuming from step 2")
     assert remarks[1].startswith(f"changed: {shown}")
@@ -86,14 +108,13 @@ def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect
     (changed,) = read_changes(run_dir("countdown"))
     assert (changed.after_step, changed.changes[0].name) == (2, change.partition("=")[0])
     # The old content made step 2 still; the new one made what comes after.
-    assert resume.check_resume(make())[0].startswith("resuming from step 2")
+    assert resumes(2)
     save(again, 3, {MODEL} if "model_only" in change else EVERYTHING)
-    assert resume.check_resume(make(change))[0].startswith("resuming from step 3")
-    with pytest.raises(RecipeError):
-        resume.check_resume(make())
+    assert resumes(3, change)
+    refused(None)
 
 
-def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files, reward):
+def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files, reward, refused, resumes):
     mine = f"worker.reward.reward_function={reward}"
     attempt(make(mine))
     for name in ("train.parquet", "model", "rewards"):
@@ -106,35 +127,27 @@ def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files
     )
     assert resume.check_resume(moved)[0].startswith("resuming from step 2")
     (reward.parent / "unrelated.py").write_text("x = 2\n")
-    assert resume.check_resume(make(mine))[0].startswith("resuming from step 2")
+    assert resumes(2, mine)
     (reward.parent / "helper.py").write_text("def score():\n    return 0.0\n")
-    with pytest.raises(RecipeError, match="helper.py"):
-        resume.check_resume(make(mine))
+    refused("helper.py", mine)
     reward.rename(reward.parent / "other.py")
-    with pytest.raises(RecipeError, match="other.py"):
-        resume.check_resume(make(mine.replace("mine.py", "other.py")))
+    refused("other.py", mine.replace("mine.py", "other.py"))
 
 
-def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_seen(make, files):
+def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_seen(make, files, refused, resumes):
     attempt(make())
     write_rows(files / "test.parquet", 5)
-    with pytest.raises(RecipeError, match="validation rows: "):
-        resume.check_resume(make())
+    refused("validation rows: ")
     write_rows(files / "test.parquet", 4)
-    assert resume.check_resume(make())[0].startswith("resuming")
+    assert resumes(2)
     write_rows(files / "train.parquet", prompt="Use the numbers 4, 8.")
-    anew = resume.for_trainer(
-        make("trainer.find_last_checkpoint=changed"), resume.start(make("trainer.find_last_checkpoint=changed"))
-    ).trainer.load_checkpoint_path
-    assert anew.endswith(".begun_anew/global_step_2")
-    assert sorted(path.name for path in resume.folder(make()).joinpath(".begun_anew/global_step_2").iterdir()) == [
-        "actor"
-    ]
+    anew = resume.for_trainer(make(ANYWAY), resume.start(make(ANYWAY))).trainer.load_checkpoint_path
+    assert anew == f"{resume.folder(make())}/.begun_anew/global_step_2"
+    assert [path.name for path in Path(anew).iterdir()] == ["actor"]
     write_rows(files / "train.parquet")
     (files / "model" / "model.safetensors").write_bytes(b"other weights".ljust(4096))
-    for asked in ("true", "changed"):
-        with pytest.raises(RecipeError, match="model: "):
-            resume.check_resume(make(f"trainer.find_last_checkpoint={asked}"))
+    refused("model: ")
+    refused("model: ", ANYWAY)
 
 
 @pytest.mark.parametrize(
@@ -146,42 +159,36 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
         "trainer.find_last_checkpoint=false",
     ],
 )
-def test_what_no_checkpoint_can_do_is_refused_whatever_is_asked(make, change):
+def test_what_no_checkpoint_can_do_is_refused_whatever_is_asked(make, change, refused):
     attempt(make())
-    asked = () if "find_last" in change else ("trainer.find_last_checkpoint=changed",)
-    with pytest.raises(RecipeError) as caught:
-        resume.check_resume(make(change, *asked))
-    assert "EXPERIMENT_NAME" in caught.value.fix
+    error = refused(None, change, *[ANYWAY] * ("find_last" not in change))
+    assert "EXPERIMENT_NAME" in error.fix
 
 
-def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make):
+def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make, refused):
     without = make("trainer.save_model_only=true")
     attempt(without, parts={MODEL})
     remarks = resume.check_resume(without)
     assert any("begin anew" in each for each in remarks)
-    trained = resume.for_trainer(without, resume.start(without))
-    assert trained.verl["actor_rollout_ref.actor.checkpoint.load_contents"] == ["model"]
-    with pytest.raises(RecipeError, match="save_model_only"):
-        resume.check_resume(make())
-    assert any("begin anew" in each for each in resume.check_resume(make("trainer.find_last_checkpoint=changed")))
+    assert resume.for_trainer(without, resume.start(without)).verl[CONTENTS] == ["model"]
+    refused("save_model_only")
+    assert any("begin anew" in each for each in resume.check_resume(make(ANYWAY)))
 
 
 def test_what_an_earlier_save_of_a_step_left_is_not_gone_on_with(make):
     attempt(make(), 1)
     for file in save(make(), 2).glob("actor/model*"):
         file.unlink()  # cut off while it was saved
-    without = make("trainer.save_model_only=true", "trainer.find_last_checkpoint=changed")
+    without = make("trainer.save_model_only=true", ANYWAY)
     resume.repaired(without)
     resume.record(without, resume.start(without))
     save(without, 2, {MODEL})
     again = make("trainer.save_model_only=true")
-    assert resume.for_trainer(again, resume.start(again)).verl["actor_rollout_ref.actor.checkpoint.load_contents"] == [
-        "model"
-    ]
+    assert resume.for_trainer(again, resume.start(again)).verl[CONTENTS] == ["model"]
     assert any("step 2 was saved without the optimiser's state" in each for each in resume.check_resume(again))
 
 
-def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
+def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make, refused):
     attempt(make(), 1)
     saved = save(make(), 2)
     for file in saved.glob("actor/*"):
@@ -193,31 +200,26 @@ def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make):
     resume.repaired(make())
     assert resume.steps_done(make()) == 1
     shutil.rmtree(resume.folder(make()) / "global_step_1" / "actor")
-    with pytest.raises(RecipeError, match="global_step_1"):
-        resume.check_resume(make())
+    refused("global_step_1")
 
 
 @pytest.mark.parametrize("damage", [lambda record: record.unlink(), lambda record: record.write_text("{")])
-def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, damage):
+def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, damage, refused):
     attempt(make())
     damage(resume.folder(make()) / resume.RECORD)
-    with pytest.raises(RecipeError, match=resume.RECORD):
-        resume.check_resume(make())
-    changed = make("trainer.find_last_checkpoint=changed")
+    refused(resume.RECORD)
+    changed = make(ANYWAY)
     assert any("cannot be known" in remark for remark in resume.check_resume(changed))
     resume.record(changed, resume.start(changed))
     assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
 
 
-def test_a_checkpoint_of_another_run_is_compared_too(make, files):
+def test_a_checkpoint_of_another_run_is_compared_too(make, files, refused, resumes):
     saved = attempt(make("trainer.experiment_name=first"))
     other = f"trainer.load_checkpoint_path={saved}"
-    assert resume.check_resume(make(other))[0].startswith("resuming from step 2")
-    with pytest.raises(RecipeError, match="algorithm.kl_coef"):
-        resume.check_resume(make(other, "algorithm.kl_coef=0.5"))
-    with pytest.raises(RecipeError) as caught:
-        resume.check_resume(make(f"trainer.load_checkpoint_path={files}"))
-    assert "load_checkpoint_path" in caught.value.where
+    assert resumes(2, other)
+    refused("algorithm.kl_coef", other, "algorithm.kl_coef=0.5")
+    assert "load_checkpoint_path" in refused(None, f"trainer.load_checkpoint_path={files}").where
 
 
 VERLS_OWN = [
@@ -229,19 +231,14 @@ VERLS_OWN = [
 
 
 @pytest.mark.parametrize("key", VERLS_OWN)
-def test_a_key_of_verls_that_one_attempt_has_is_another_run(make, key):
+def test_a_key_of_verls_that_one_attempt_has_is_another_run(make, key, refused, resumes):
     name = key.lstrip("+").partition("=")[0]
     attempt(make())
-    with pytest.raises(RecipeError, match=name):
-        resume.check_resume(make(key))
-    resume.record(
-        make(key, "trainer.find_last_checkpoint=changed"),
-        resume.start(make(key, "trainer.find_last_checkpoint=changed")),
-    )
+    refused(name, key)
+    resume.record(make(key, ANYWAY), resume.start(make(key, ANYWAY)))
     save(make(), 3)
-    with pytest.raises(RecipeError, match=name):
-        resume.check_resume(make())
-    assert resume.check_resume(make(key))[0].startswith("resuming from step 3")
+    refused(name)
+    assert resumes(3, key)
 
 
 def test_verls_default_is_no_change_and_its_settings_take_effect(make):
@@ -253,30 +250,25 @@ def test_verls_default_is_no_change_and_its_settings_take_effect(make):
 @pytest.mark.parametrize(
     "file", ["tokenizer.model", "merges.txt", "preprocessor_config.json", "generation_config.json", "modeling_own.py"]
 )
-def test_every_file_of_the_model_that_decides_responses_is_compared(make, files, file):
+def test_every_file_of_the_model_that_decides_responses_is_compared(make, files, file, refused, resumes):
     trusting = "worker.actor.model.trust_remote_code=true"
     (files / "model" / file).write_text("{}")
     attempt(make(trusting))
-    assert resume.check_resume(make(trusting))[0].startswith("resuming")
+    assert resumes(2, trusting)
     (files / "model" / file).write_text("{ }")
-    with pytest.raises(RecipeError, match="model: "):
-        resume.check_resume(make(trusting))
+    refused("model: ", trusting)
 
 
-def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, reward):
+def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, reward, refused, resumes):
     words, judge = reward.with_name("words.txt"), reward.parent / "judge" / "prompt.txt"
     judge.parent.mkdir()
     for file in (words, judge):
         file.write_text("one")
     reward.write_text('import helper\n\nWORDS = open("words.txt")\n')
-    given = (
-        f"worker.reward.reward_function={reward}",
-        f"worker.reward.reward_function_kwargs.prompt={judge}",
-    )
+    given = (f"worker.reward.reward_function={reward}", f"worker.reward.reward_function_kwargs.prompt={judge}")
     attempt(make(*given))
-    assert resume.check_resume(make(*given))[0].startswith("resuming")
+    assert resumes(2, *given)
     for file, name in ((words, "words.txt"), (judge, "prompt")):
         file.write_text("two")
-        with pytest.raises(RecipeError, match=name):
-            resume.check_resume(make(*given))
+        refused(name, *given)
         file.write_text("one")
