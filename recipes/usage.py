@@ -29,9 +29,8 @@ def show(console: Console) -> None:
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
     console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.algorithms()) + "\n")
-    controls = [(control.name, control.doc) for control in CONTROLS]
     keys = [(" or ".join(variable.names), variable.key) for variable in VARIABLES]
-    for title, rows in (("variables that steer the launcher", controls), ("variables that set a key", keys)):
+    for title, rows in (("variables that steer the launcher", CONTROLS.items()), ("variables that set a key", keys)):
         table = Table(title=title, box=None, title_justify="left", show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
@@ -45,9 +44,7 @@ def show_options(console: Console, task: str) -> None:
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
-    entries += [
-        (f"--{each.name.lower()}", each.doc, each.name) for each in CONTROLS if each.name in OPTIONS_WITHOUT_KEY
-    ]
+    entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in OPTIONS_WITHOUT_KEY]
     for variable in VARIABLES:
         default = _as_typed(recipe.value(variable.key))
         option = f"--{usual_name(variable)}" + (f" [{default}]" if default else "")

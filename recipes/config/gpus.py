@@ -18,7 +18,7 @@ from recipes.memory import gpus as nvidia
 from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
 from recipes.memory.fit import Asked
 from recipes.memory.gpus import visible_gpus
-from recipes.memory.shape import Shape, model_type, published_shape, shape
+from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import ROOT
 
@@ -45,7 +45,7 @@ STRATEGY = "worker.actor.strategy"
 def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     key, on_cpus = "worker.actor.model.override_config", recipe.hardware == "cpu"
-    architecture = model_type(model_folder(recipe.worker.actor.model.model_path))
+    architecture = model_config(model_folder(recipe.worker.actor.model.model_path)).get("model_type")
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     decided_by = "worker.actor.padding_free" if on_cpus else key
     by_machine = recipe.source_of(decided_by).layer == "hardware" and (on_cpus or attention not in (None, "sdpa"))

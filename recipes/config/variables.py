@@ -41,13 +41,6 @@ class Variable:
         return (self.key, *self.also)
 
 
-class Control(NamedTuple):
-    """A variable that steers the launcher and sets no key."""
-
-    name: str
-    doc: str
-
-
 def _variables_of_recipes() -> Iterator[Variable]:
     """The variables that the recipe's keys declare; one that two keys declare sets both."""
     keys: dict[str, list[Leaf]] = {}
@@ -63,31 +56,25 @@ def _variables_of_recipes() -> Iterator[Variable]:
 
 VARIABLES: tuple[Variable, ...] = tuple(_variables_of_recipes())
 
-CONTROLS: tuple[Control, ...] = (
-    Control("HARDWARE", "cpu or gpu: the hardware file to use; default: gpu if the machine has one"),
-    Control(
-        "EMBEDDED",
-        "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a model",
-    ),
-    Control("RAY_WAIT_MINUTES", "minutes to wait for the GPUs of the other machines; default: 10"),
-    Control("CHROMIUM", "path of Chromium, for the number game's page; default: the one on the search path"),
-    Control("DRY_RUN", "1: print the resolved recipe, the trainer's command and the accounting, and stop"),
-    Control("EASYR1_HOME", "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones"),
-    Control("ARTIFACTS_DIR", "folder for everything a run makes; default: artifacts"),
-    Control(
-        "MAX_ROLLOUT_KL",
-        "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.02",
-    ),
-    Control(
-        "WATCHDOG_MINUTES",
-        "minutes without output and work before a run is given up, longer by what it measured; default: 5",
-    ),
-)
+CONTROLS = {
+    "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
+    "EMBEDDED": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
+    "model",
+    "RAY_WAIT_MINUTES": "minutes to wait for the GPUs of the other machines; default: 10",
+    "CHROMIUM": "path of Chromium, for the number game's page; default: the one on the search path",
+    "DRY_RUN": "1: print the resolved recipe, the trainer's command and the accounting, and stop",
+    "EASYR1_HOME": "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones",
+    "ARTIFACTS_DIR": "folder for everything a run makes; default: artifacts",
+    "MAX_ROLLOUT_KL": "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.02",
+    "WATCHDOG_MINUTES": "minutes without output and work before a run is given up, longer by what it measured; "
+    "default: 5",
+}
+"""Variables that steer the launcher and set no key -> what they do."""
 
 
 def variable_names(variables: Iterable[Variable] = VARIABLES) -> set[str]:
     """Every variable that is read: those of the table with their synonyms, and the launcher's own."""
-    return {name for variable in variables for name in variable.names} | {control.name for control in CONTROLS}
+    return {name for variable in variables for name in variable.names} | set(CONTROLS)
 
 
 def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> list[Setting]:

@@ -91,11 +91,6 @@ SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention
 """Keys of `config.json` without which a model's sizes are not known."""
 
 
-def model_type(folder: Path | None) -> str | None:
-    """transformers' name of the architecture; None where it is not known."""
-    return model_config(folder).get("model_type")
-
-
 def shape(folder: Path | None) -> Shape | None:
     """The shape in a model's `config.json`; None where there is none, or it is no dense decoder."""
     try:
@@ -106,14 +101,8 @@ def shape(folder: Path | None) -> Shape | None:
 
 def published_shape(name: str) -> Shape | None:
     """The shape of a model on a hub by its name, for one that was not fetched yet; None for a name not listed here."""
-    config = published_config(name)
-    return shape_of(config) if config else None
-
-
-def published_config(name: str) -> Mapping[str, Any]:
-    """Sizes in the `config.json` of a model on a hub by its name; empty for a name not listed here."""
     plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
-    return next((config for known, config in published().items() if known.lower() == plain), {})
+    return next((shape_of(config) for known, config in published().items() if known.lower() == plain), None)
 
 
 @cache

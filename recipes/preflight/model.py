@@ -62,12 +62,8 @@ def _check_folder(recipe: Recipe, key: PathKey) -> None:
             raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
         if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
             raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
-    if not _has_tokenizer(folder):
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _check_positions(recipe: Recipe) -> None:

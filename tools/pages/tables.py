@@ -71,7 +71,7 @@ def pointer_selector_table() -> str:
 
 def control_table() -> str:
     """The launcher's own variables."""
-    return markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS))
+    return markdown(("variable", "meaning"), ((f"`{name}`", doc) for name, doc in CONTROLS.items()))
 
 
 def algorithm_table() -> str:

@@ -52,7 +52,7 @@ def count_slowly(prompts: int, n: int, update: int, gpus: int, micro: int) -> tu
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 4]), st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_agrees_with_a_count_of_single_responses(updates, size, n, gpus, micro):
     size *= gpus  # so that an update divides over the GPUs
     step = accounting(recipe_of(updates * size, size, n, gpus, micro), 1000)
@@ -61,7 +61,7 @@ def test_agrees_with_a_count_of_single_responses(updates, size, n, gpus, micro):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_passes_divides(step, update, n, gpus, micro, tensor):
     """No recipe passes whose batches leave a rest, and none is refused whose batches leave none."""
     responses = update * (n + 1)

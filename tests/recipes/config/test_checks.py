@@ -74,11 +74,8 @@ def test_no_kl_is_one_variable_whatever_a_file_says_of_it():
 
 
 def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
-    for environ, words in (
-        ({"ALGORITHM": "dapo"}, "one update a step"),
-        ({"CLIP_RATIO_HIGH": "0.28"}, "one update a step"),
-    ):
-        assert any(words in remark for remark in remarks(resolve(**environ)))
+    for environ in ({"ALGORITHM": "dapo"}, {"CLIP_RATIO_HIGH": "0.28"}):
+        assert any("one update a step" in remark for remark in remarks(resolve(**environ)))
     for name in algorithms():
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []
 

@@ -155,14 +155,6 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
     assert (other.value(HIGH), other.worker.actor.loss_type) == (0.28, "default"), "nothing of GSPO is left"
 
 
-@pytest.mark.parametrize("task", tasks())
-def test_every_recipe_passes_its_checks_and_translates(task):
-    for hardware, embedded in (("cpu", "0"), ("cpu", "1"), ("gpu", "0"), ("gpu", "1")):
-        few = {"GPUS_PER_NODE": "1"} if embedded == "1" else {}
-        check(recipe := load(task, environ={"EMBEDDED": embedded, **few}, hardware=hardware))
-        assert verl.translate(recipe)["trainer.experiment_name"] == recipe.trainer.experiment_name
-
-
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters.
 OPTIONAL = {"algorithm.kl_penalty", "algorithm.kl_loss_type", "algorithm.filter_key"}
 OPTIONAL |= {"worker.reward.overlong_buffer.len", "worker.reward.overlong_buffer.penalty_factor"}

@@ -50,16 +50,14 @@ def test_one_reward_stays_as_it_is_and_a_blank_in_its_path_parts_nothing(folder)
     assert reward_call(custom(*words))[1]["weights"] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("weights", ["1", "1 -0.5", "1 nan", "0 0"])
-def test_weights_that_do_not_fit_are_refused(folder, weights):
+@pytest.mark.parametrize(
+    ("rewards", "weights", "named"),
+    [
+        *(("a.py b.py", weights, "--reward_weights") for weights in ("1", "1 -0.5", "1 nan", "0 0")),
+        *((two, "1 1", "--reward_func") for two in ("a.py ./a.py", "a.py:mine b.py:mine", "a.py:b b.py")),
+    ],
+)
+def test_weights_that_do_not_fit_and_two_rewards_of_one_name_are_refused(folder, rewards, weights, named):
     with pytest.raises(RecipeError) as caught:
-        check(custom("--reward_func", "a.py", "b.py", "--reward_weights", *weights.split()))
-    assert "--reward_weights" in caught.value.where
-    assert caught.value.fix
-
-
-@pytest.mark.parametrize("rewards", [["a.py", "with blank/a.py"], ["a.py:mine", "b.py:mine"], ["a.py:b", "b.py"]])
-def test_two_rewards_of_one_name_are_refused(folder, rewards):
-    with pytest.raises(RecipeError) as caught:
-        check(custom("--reward_func", *rewards))
-    assert "worker.reward.reward_function" in caught.value.where
+        check(custom("--reward_func", *rewards.split(), "--reward_weights", *weights.split()))
+    assert named in caught.value.where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 
 import pytest
 
@@ -16,7 +17,6 @@ from recipes.preflight.reward import TrialRow
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
-BATCH = "def compute_score_batch(reward_inputs): return "
 SOLVES = "    return float('3 * 8' in solution_str)\n"
 ROW = TrialRow("countdown", "24", {"solution": "3 * 8"})
 
@@ -65,9 +65,7 @@ def test_what_ends_the_process_is_an_error_with_its_key(checked, source, message
     assert caught.value.fix
 
 
-HANGS = """
-import sys, time
-
+HANGS = """import sys, time
 def hang():
     print("trying the response x", file=sys.stderr, flush=True)
     time.sleep(600)
@@ -93,12 +91,8 @@ def test_a_hang_names_the_response(monkeypatch, tmp_path):
     [
         ("import no_such_module_at_all", "ModuleNotFoundError"),
         ("def score(): return 1", "compute_score"),
-        (HEAD + "    return float('nan')", "nan"),
-        (HEAD + "    return None", "None"),
         (HEAD + "    return {'score': 1.0, **({'bonus': 1} if solution_str else {})}", "bonus"),
-        ("def compute_score(response, truth): return 1.0", "compute_score"),
         (f"async {HEAD}    return None", "None"),
-        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{PLAIN}    return waits(1, 2, 3)", "coroutine"),
     ],
 )
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
@@ -107,14 +101,6 @@ def test_what_no_engine_can_use(tried, source, named, engine):
         tried(source, engine)
     assert "my_reward.py" in caught.value.where
     assert caught.value.fix
-
-
-def test_easyr1s_own_form_is_tried_as_it_is_called(tried):
-    entries = "[{'overall': float(len(entry['response'])), 'right': %s} for entry in reward_inputs]"
-    assert tried(BATCH + entries % "np.bool_(1)" + "\nimport numpy as np", "easyr1") == []
-    for body in (entries.replace("overall", "score") % 1, "1.0"):
-        with pytest.raises(RecipeError, match="overall|list"):
-            tried(BATCH + body, "easyr1")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +115,6 @@ def test_easyr1s_own_form_is_tried_as_it_is_called(tried):
 def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     remarks = tried(HEAD + body)
     assert remarks == [] if remark is None else remark in remarks[0]
-    assert tried(f"import asyncio\nasync {PLAIN}    await asyncio.sleep(0)\n{SOLVES}") == []
 
 
 def split(path, sources, **extra):
@@ -212,12 +197,16 @@ def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, na
     assert caught.value.fix == f"rename {name}.py to a name of its own"
 
 
-@pytest.mark.parametrize("body", ["1.0", "{'score': 0.5}", "{'score': 1, 'acc': True}", "{'score': 1, 'accuracy': 0}"])
-@pytest.mark.parametrize("key", ["accuracy", "overall", "acc"])
-def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, key):
-    tried(f"{PLAIN}    return {body}", filter_key=key)
-    if "acc" in body or key == "overall":
-        tried(f"{PLAIN}    return {body}", "easyr1", filter_key=key)
-    else:
-        with pytest.raises(RecipeError, match="filter_key"):
-            tried(f"{PLAIN}    return {body}", "easyr1", filter_key=key)
+@pytest.mark.parametrize("key", ["accuracy", "overall", "acc", "format"])
+@pytest.mark.parametrize(
+    ("body", "engine", "taken"),
+    [
+        ("1.0", "verl", ("accuracy", "overall", "acc")),
+        ("{'score': 1, 'acc': True}", "verl", ("accuracy", "overall", "acc")),
+        ("{'score': 1, 'accuracy': 0}", "easyr1", ("accuracy", "overall", "acc")),
+        ("{'score': 0.5}", "easyr1", ("overall",)),
+    ],
+)
+def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, engine, taken, key):
+    with nullcontext() if key in taken else pytest.raises(RecipeError, match="filter_key"):
+        tried(f"{PLAIN}    return {body}", engine, filter_key=key)
