@@ -7,7 +7,7 @@ import pytest
 from recipes.config import check, load, remarks
 from recipes.config.objective import kl_in_loss, kl_in_reward
 from recipes.config.resolve import algorithms
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 MICRO = "worker.actor.micro_batch_size_per_device_for_"
 FIXED = "worker.actor.dynamic_batching=false"
@@ -48,17 +48,15 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
 )
 def test_what_does_not_fit_names_its_key_its_layer_and_what_fits(resolve, arguments, fix):
     last = arguments.split()[-1]
-    with pytest.raises(RecipeError) as raised:
-        check(resolve(*arguments.split()))
-    assert last.split("=")[0] in raised.value.where
-    assert f"argument {last}" in raised.value.where
-    assert fix in raised.value.fix
+    error = mistake(lambda: check(resolve(*arguments.split())))
+    assert last.split("=")[0] in error.where
+    assert f"argument {last}" in error.where
+    assert fix in error.fix
 
 
 def test_gpus_that_are_not_there(resolve):
-    with pytest.raises(RecipeError) as raised:
-        check(resolve(), gpus=1)
-    assert raised.value.fix == "set GPUS_PER_NODE=1"
+    error = mistake(lambda: check(resolve(), gpus=1))
+    assert error.fix == "set GPUS_PER_NODE=1"
     check(resolve(), gpus=8)
     check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)  # ranks without GPUs
 
@@ -67,10 +65,9 @@ def test_no_kl_is_one_variable_whatever_a_file_says_of_it():
     for environ in ({"DISABLE_KL": "true"}, {"DISABLE_KL": "true", "ALGORITHM": "grpo"}):
         check(recipe := load("custom", environ=environ, hardware="gpu"))
         assert kl_in_loss(recipe) is kl_in_reward(recipe) is None
-    with pytest.raises(RecipeError) as raised:
-        check(load("custom", environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu"))
-    assert "DISABLE_KL=true" in raised.value.where
-    assert "--use_kl_loss true" in raised.value.where
+    error = mistake(lambda: check(load("custom", environ=environ, arguments=["--use_kl_loss", "true"], hardware="gpu")))
+    assert "DISABLE_KL=true" in error.where
+    assert "--use_kl_loss true" in error.where
 
 
 def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):

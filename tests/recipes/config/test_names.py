@@ -7,7 +7,7 @@ import pytest
 from recipes.config import load
 from recipes.config.names import canonical
 from recipes.config.schema import Source
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 HERE = Source("argument", "here")
 ACTOR, NATIVE = "worker.actor", "verl.actor_rollout_ref"
@@ -44,11 +44,10 @@ def test_a_key_by_every_name(written, key):
     ],
 )
 def test_what_is_no_key_is_answered_with_the_whole_name(written, meant):
-    with pytest.raises(RecipeError) as raised:
-        canonical(written, HERE)
-    assert raised.value.where == "here"
-    assert written in raised.value.what
-    assert meant in raised.value.fix
+    error = mistake(lambda: canonical(written, HERE))
+    assert error.where == "here"
+    assert written in error.what
+    assert meant in error.fix
 
 
 def test_verls_tree_may_be_typed_into_a_file(tmp_path):

@@ -12,16 +12,14 @@ from recipes.config.resolve import algorithm, algorithms
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 HIGH = "worker.actor.clip_ratio_high"
 
 
 def message(call, *arguments, **named) -> str:
-    with pytest.raises(RecipeError) as raised:
-        call(*arguments, **named)
-    return str(raised.value)
+    return str(mistake(lambda: call(*arguments, **named)))
 
 
 def test_variables_are_read_from_the_environment_that_the_process_has_now(monkeypatch):

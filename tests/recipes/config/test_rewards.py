@@ -7,7 +7,7 @@ import pytest
 from recipes.config import check, load
 from recipes.config.rewards import WEIGHTED, reward_call, shown_reward
 from recipes.config.variables import read_arguments
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 
 @pytest.fixture
@@ -58,6 +58,5 @@ def test_one_reward_stays_as_it_is_and_a_blank_in_its_path_parts_nothing(folder)
     ],
 )
 def test_weights_that_do_not_fit_and_two_rewards_of_one_name_are_refused(folder, rewards, weights, named):
-    with pytest.raises(RecipeError) as caught:
-        check(custom("--reward_func", *rewards.split(), "--reward_weights", *weights.split()))
-    assert named in caught.value.where
+    error = mistake(lambda: check(custom("--reward_func", *rewards.split(), "--reward_weights", *weights.split())))
+    assert named in error.where

@@ -18,6 +18,7 @@ from recipes.config.variables import (
     variable_names,
 )
 from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 NAMES = sorted(variable_names())
 # Set on machines where people train: desktops, containers, clusters, notebooks, CI.
@@ -86,10 +87,9 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
     ],
 )
 def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option, meant):
-    with pytest.raises(RecipeError) as raised:
-        list(read_arguments([option, "1"]))
-    assert option in raised.value.what
-    assert meant in raised.value.fix
+    error = mistake(lambda: list(read_arguments([option, "1"])))
+    assert option in error.what
+    assert meant in error.fix
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,5 @@ def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option, meant)
     ],
 )
 def test_settings_that_disagree_or_do_not_fit_are_named(words, environ, names):
-    with pytest.raises(RecipeError) as raised:
-        check(countdown(*words.split(), **environ))
-    assert all(name in str(raised.value) for name in names), str(raised.value)
-    assert raised.value.fix
+    error = mistake(lambda: check(countdown(*words.split(), **environ)))
+    assert all(name in str(error) for name in names), str(error)

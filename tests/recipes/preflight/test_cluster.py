@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from recipes.config import load
-from recipes.errors import RecipeError
 from recipes.preflight import cluster
+from tests.mistakes import mistake
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def recipe(monkeypatch):
 
 
 def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, monkeypatch):
-    with pytest.raises(RecipeError, match=cluster.ADDRESS):
-        cluster.check_cluster(recipe)
+    mistake(lambda: cluster.check_cluster(recipe), cluster.ADDRESS)
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     assert "same paths" in cluster.check_cluster(recipe)[0]
 
@@ -29,8 +28,7 @@ def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, 
 @pytest.mark.parametrize("given", ["nan", "-1", "ten"])
 def test_a_wait_that_is_no_number_of_minutes_is_refused(monkeypatch, given):
     monkeypatch.setenv(cluster.WAIT, given)
-    with pytest.raises(RecipeError, match=cluster.WAIT):
-        cluster.wait_minutes()
+    mistake(cluster.wait_minutes, cluster.WAIT)
 
 
 def test_the_wait_for_machines_ends_where_another_program_listens(recipe, monkeypatch):
@@ -40,9 +38,7 @@ def test_the_wait_for_machines_ends_where_another_program_listens(recipe, monkey
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv(cluster.ADDRESS, address)
-        with pytest.raises(RecipeError) as caught:
-            cluster.wait_for_nodes(recipe, lambda line: None)
-    assert address in caught.value.where
+        assert address in mistake(lambda: cluster.wait_for_nodes(recipe, lambda line: None)).where
 
 
 def test_workers_on_every_node_get_the_trainers_variables_beside_those_of_a_submitted_job(monkeypatch):

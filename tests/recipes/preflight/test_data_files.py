@@ -14,6 +14,7 @@ from recipes.errors import RecipeError
 from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.preflight import data_files
+from tests.mistakes import mistake
 
 from .conftest import write_rows
 
@@ -41,17 +42,14 @@ def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, named):
     recipe = make().model_copy(update={"engine": engine})
     assert data_files.check_data(recipe) == []
     damage(files / "test.parquet")
-    with pytest.raises(RecipeError, match=named) as caught:
-        data_files.check_data(recipe)
-    assert "data.val_files" in caught.value.where
-    assert caught.value.fix
-    assert "make it" not in caught.value.fix, "the recipe's own file is another one"
+    error = mistake(lambda: data_files.check_data(recipe), named)
+    assert "data.val_files" in error.where
+    assert "make it" not in error.fix, "the recipe's own file is another one"
 
 
 def test_a_batch_larger_than_the_data(make):
-    with pytest.raises(RecipeError, match="data.rollout_batch_size") as caught:
-        data_files.check_data(make("data.rollout_batch_size=32", "worker.actor.global_batch_size=32"))
-    assert "ROLLOUT_BATCH_SIZE to 16" in caught.value.fix
+    recipe = make("data.rollout_batch_size=32", "worker.actor.global_batch_size=32")
+    assert "ROLLOUT_BATCH_SIZE to 16" in mistake(lambda: data_files.check_data(recipe), "data.rollout_batch_size").fix
 
 
 @pytest.fixture
@@ -76,20 +74,16 @@ def test_prompts_that_are_too_long(counting, files):
     check = data_files.check_prompt_lengths
     assert check(counting(5, 20)) == []
     recipe = counting(5, 6, 7, 200)
-    with pytest.raises(RecipeError) as caught:
-        check(recipe)
-    assert "data.max_prompt_length" in caught.value.where
-    enough = int(caught.value.fix.split("MAX_PROMPT_LENGTH to ")[1].partition(",")[0])
+    error = mistake(lambda: check(recipe))
+    assert "data.max_prompt_length" in error.where
+    enough = int(error.fix.split("MAX_PROMPT_LENGTH to ")[1].partition(",")[0])
     assert check(counting(5, 6, 7, 200, changes=(f"data.max_prompt_length={enough}",))) == []
     (remark,) = check(counting(5, 6, 7, 200, changes=("data.filter_overlong_prompts=true",)))
     assert remark.startswith("1 of 4 ")
-    with pytest.raises(RecipeError):
-        check(counting(5, 200, 200, changes=("data.filter_overlong_prompts=true",)))  # one does not fill a step
+    mistake(lambda: check(counting(5, 200, 200, changes=("data.filter_overlong_prompts=true",))))  # fills no step
     recipe = counting(4000, 4000)
     manifest_path(files / "train.parquet").unlink()  # a file of verl's own kind is counted as well
-    with pytest.raises(RecipeError) as caught:
-        check(recipe)
-    assert "positions" in caught.value.fix
+    assert "positions" in mistake(lambda: check(recipe)).fix
 
 
 def test_a_tokenizer_that_cannot_be_loaded_ends_no_run_and_its_own_code_is_run_where_that_is_allowed(

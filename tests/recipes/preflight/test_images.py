@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from recipes.config import load
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import images
+from tests.mistakes import mistake
 
 PROMPT = "<image>Which card is right?"
 VISION_MODEL = ROOT / "recipes/tasks/number_game/tiny"
@@ -76,18 +76,15 @@ BAD_ROWS = {
 @pytest.mark.parametrize("name", BAD_ROWS)
 def test_a_bad_row_is_named(checked, name):
     prompt, held = BAD_ROWS[name]
-    with pytest.raises(RecipeError, match="row 2 ") as raised:
-        checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])])
-    assert "train.parquet" in raised.value.where
-    assert raised.value.fix
+    error = mistake(lambda: checked([GOOD, GOOD, (prompt, held), GOOD, (PROMPT, [b"x"])]), "row 2 ")
+    assert "train.parquet" in error.where
 
 
 def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(checked):
     """A phone's screenshot never fits, and beside shorter rows it is dropped."""
-    with pytest.raises(RecipeError) as raised:
-        checked([SCREENSHOT] * 3)
-    assert "data.max_prompt_length" in raised.value.where
-    length = int(raised.value.fix.split("=")[1].partition(",")[0])
+    error = mistake(lambda: checked([SCREENSHOT] * 3))
+    assert "data.max_prompt_length" in error.where
+    length = int(error.fix.split("=")[1].partition(",")[0])
     assert 26 * 46 < length < 26 * 46 + 60, "28 x 28 pixels a token, and the text's"
     for enough in (f"data.max_prompt_length={length}", "data.max_pixels=300000"):
         assert checked([SCREENSHOT] * 3, enough) == []
@@ -95,5 +92,4 @@ def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(
     assert "row 1 " in dropped
     (dropped,) = checked([GOOD, (PROMPT + " Which card?" * 1000, [picture(56, 56)])])
     assert "row 1 " in dropped, "a long text beside a small image"
-    with pytest.raises(RecipeError):
-        checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false")
+    mistake(lambda: checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false"))

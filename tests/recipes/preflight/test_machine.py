@@ -11,11 +11,11 @@ import typer
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from recipes.config import load
-from recipes.errors import RecipeError
 from recipes.memory.shape import shape
 from recipes.paths import ROOT
 from recipes.preflight import machine
 from recipes.preflight.cli import main
+from tests.mistakes import mistake
 
 
 @pytest.fixture
@@ -28,18 +28,18 @@ def free(monkeypatch):
     return set_free
 
 
-def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch):
-    (files / "taken").write_text("")
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
-    for change, named in (
-        (f"trainer.save_checkpoint_path={files}/taken", "taken"),
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("trainer.save_checkpoint_path={}/taken", "taken"),
         ("trainer.save_checkpoint_path=/proc/nope", "/proc/nope"),
         ("trainer.logger=[console,swanlab]", "swanlab"),
-    ):
-        with pytest.raises(RecipeError, match=named) as caught:
-            machine.check_machine(make(change))
-        assert change.partition("=")[0] in caught.value.where
-        assert caught.value.fix
+    ],
+)
+def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch, change, named):
+    (files / "taken").write_text("")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    assert change.partition("=")[0] in mistake(lambda: machine.check_machine(make(change.format(files))), named).where
 
 
 def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files, capsys):
@@ -55,9 +55,7 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
 def test_artifacts_below_a_file_are_refused(files, monkeypatch):
     (files / "taken").write_text("")
     monkeypatch.setenv("ARTIFACTS_DIR", f"{files}/taken/artifacts")
-    with pytest.raises(RecipeError, match="taken") as caught:
-        load("countdown", environ={})
-    assert "ARTIFACTS_DIR=" in caught.value.where
+    assert "ARTIFACTS_DIR=" in mistake(lambda: load("countdown", environ={}), "taken").where
 
 
 @pytest.fixture
@@ -85,10 +83,7 @@ def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, chec
     free(needed)
     assert machine.check_disk(make(*changes)) == []
     free(needed - 1)
-    with pytest.raises(RecipeError, match=f"{checkpoints_kept} checkpoints") as caught:
-        machine.check_disk(make(*changes))
-    assert "ARTIFACTS_DIR" in caught.value.fix
-    assert caught.value.where
+    assert "ARTIFACTS_DIR" in mistake(lambda: machine.check_disk(make(*changes)), f"{checkpoints_kept} checkpoints").fix
 
 
 def test_a_checkpoint_with_adapters_holds_them_and_one_whole_model():

@@ -14,11 +14,11 @@ from recipes import preflight
 from recipes.config import gpus as plans
 from recipes.config import load, tasks
 from recipes.data.custom import ready
-from recipes.errors import RecipeError
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import published, published_shape
 from recipes.preflight import memory
 from recipes.preflight.fingerprint import fingerprint
+from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
 
 H100, H200 = 81_559 << 20, 143_771 << 20
@@ -126,9 +126,8 @@ def test_what_was_asked_for_stays_and_more_memory_never_moves_anything_to_the_ho
     ],
 )
 def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them(monkeypatch, task, size, arguments):
-    with pytest.raises(RecipeError) as caught:
-        memory.check_memory(recipe_on(monkeypatch, size, 1, *arguments, task=task))
-    ways = caught.value.fix.split("; or ")
+    error = mistake(lambda: memory.check_memory(recipe_on(monkeypatch, size, 1, *arguments, task=task)))
+    ways = error.fix.split("; or ")
     for way in ways:
         words = way.partition("(")[2].rstrip(")") or way
         typed = dict(word.split("=") for word in words.split())
@@ -159,16 +158,13 @@ def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypa
     assert all(phase.need + 12.7e9 + phase.aside < H200 for phase in estimates.gpu_phases(plan))
 
 
-def test_a_gpu_that_others_fill_is_refused_with_the_name_of_who_holds_the_memory(monkeypatch):
-    set_by_user = [f"{SHARE}=0.6", *ON_GPU]
-    for used, arguments, model in (
-        (int(12.7e9), set_by_user, FOUR),
-        (H200 // 2, [], "of/unknown-size"),
-        (H200, [], FOUR),
-    ):
-        with pytest.raises(RecipeError) as caught:
-            memory.check_memory(recipe_on(monkeypatch, H200, 1, *arguments, used=used, MODEL_PATH=model))
-        assert "4242 (python3)" in caught.value.what
+@pytest.mark.parametrize(
+    ("used", "arguments", "model"),
+    [(int(12.7e9), [f"{SHARE}=0.6", *ON_GPU], FOUR), (H200 // 2, [], "of/unknown-size"), (H200, [], FOUR)],
+)
+def test_a_gpu_that_others_fill_is_refused_with_the_name_of_who_holds_it(monkeypatch, used, arguments, model):
+    recipe = recipe_on(monkeypatch, H200, 1, *arguments, used=used, MODEL_PATH=model)
+    assert "4242 (python3)" in mistake(lambda: memory.check_memory(recipe)).what
 
 
 def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
@@ -181,17 +177,14 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     found = preflight.dry(recipe)
     assert not found.errors
     assert any("24.1 GB" in line for line in found.remarks)
-    with pytest.raises(RecipeError):
-        preflight.check_before_data(recipe)
+    mistake(lambda: preflight.check_before_data(recipe))
     for content in ("{}", '{"hidden_size": 64}', ""):
         (tmp_path / "config.json").write_text(content)
         unknown = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
         (error,) = preflight.dry(unknown).errors
         assert "worker.actor.model.model_path" in error.where
     for wrong in ("24", "0x24", "1x0", "two"):
-        with pytest.raises(RecipeError) as caught:
-            load("countdown", arguments=["--gpus", wrong], environ={})
-        assert "gpus" in caught.value.where
+        assert "gpus" in mistake(lambda wrong=wrong: load("countdown", arguments=["--gpus", wrong], environ={})).where
 
 
 def test_an_estimate_that_was_never_measured_says_that_it_is_above_and_refuses_nothing(monkeypatch):
@@ -202,10 +195,9 @@ def test_an_estimate_that_was_never_measured_says_that_it_is_above_and_refuses_n
 
 def test_a_machine_without_gpus_and_without_free_memory_is_refused(monkeypatch):
     monkeypatch.setattr(plans, "host_memory", lambda: 1 << 30)
-    with pytest.raises(RecipeError) as caught:
-        memory.check_memory(load("countdown", environ={}, hardware="cpu"))
-    assert "LORA_RANK" in caught.value.fix
-    assert "worker.actor.model.model_path" in caught.value.where
+    error = mistake(lambda: memory.check_memory(load("countdown", environ={}, hardware="cpu")))
+    assert "LORA_RANK" in error.fix
+    assert "worker.actor.model.model_path" in error.where
 
 
 def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.model_files import local_model
 from recipes.preflight import model
+from tests.mistakes import mistake
 
 LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
 
@@ -26,10 +26,7 @@ def test_a_folder_that_is_no_model(make, files, file, content):
         (files / "model" / file).unlink()
     else:
         (files / "model" / file).write_text(content)
-    with pytest.raises(RecipeError) as caught:
-        model.check_model(recipe)
-    assert "worker.actor.model.model_path" in caught.value.where
-    assert caught.value.fix
+    assert "worker.actor.model.model_path" in mistake(lambda: model.check_model(recipe)).where
 
 
 def test_prompt_and_response_fit_the_models_positions(make, files):
@@ -48,24 +45,20 @@ def test_prompt_and_response_fit_the_models_positions(make, files):
         if fits:
             assert model.check_model(recipe) == []
             continue
-        with pytest.raises(RecipeError) as caught:
-            model.check_model(recipe)
-        assert "MAX_RESPONSE_LENGTH" in caught.value.fix
+        assert "MAX_RESPONSE_LENGTH" in mistake(lambda: model.check_model(recipe)).fix
 
 
 @pytest.mark.parametrize("name", ["{}/model-q4.gguf", "{}", "someone/Model-1B-GGUF"])
 def test_weights_in_gguf_are_refused(make, tmp_path, name):
     (tmp_path / "model-q4.gguf").write_bytes(b"GGUF")
-    with pytest.raises(RecipeError) as caught:
-        model.check_model(make(f"worker.actor.model.model_path={name.format(tmp_path)}"))
-    assert "safetensors" in caught.value.fix
+    error = mistake(lambda: model.check_model(make(f"worker.actor.model.model_path={name.format(tmp_path)}")))
+    assert "safetensors" in error.fix
 
 
 @pytest.mark.parametrize("named", ["q_proj,embed_tokens", "lm_head"])
 def test_adapters_that_no_saved_weight_can_hold_are_refused(make, named):
     lora = ("worker.actor.model.lora.rank=4", f"worker.actor.model.lora.target_modules={named}")
-    with pytest.raises(RecipeError):
-        model.check_model(make(*lora))
+    mistake(lambda: model.check_model(make(*lora)))
     assert model.check_model(make(*lora, "trainer.save_hf_model=false")) == []
 
 
@@ -129,7 +122,4 @@ def test_what_the_model_would_not_understand_is_remarked(make, folder):
 )
 def test_what_no_run_survives_is_an_error(make, folder, change, where):
     folder(**change)
-    with pytest.raises(RecipeError) as caught:
-        model.check_chat_template(make())
-    assert where in caught.value.where
-    assert caught.value.fix
+    assert where in mistake(lambda: model.check_chat_template(make())).where

@@ -9,10 +9,10 @@ import pytest
 
 from recipes.config import to_yaml
 from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
-from recipes.errors import RecipeError
 from recipes.paths import run_dir
 from recipes.preflight import resume
 from recipes.runs.folder import read_changes
+from tests.mistakes import mistake
 from tests.recipes.engines.test_checkpoints import archive
 from tests.recipes.preflight.conftest import write_rows
 
@@ -38,13 +38,7 @@ def attempt(recipe, step=2, parts=EVERYTHING):
 @pytest.fixture
 def refused(make):
     """`refused(named, *changes)`: the error of a recipe with these changes, which names something."""
-
-    def error(named: str | None, *changes: str) -> RecipeError:
-        with pytest.raises(RecipeError, match=named) as caught:
-            resume.check_resume(make(*changes))
-        return caught.value
-
-    return error
+    return lambda named, *changes: mistake(lambda: resume.check_resume(make(*changes)), named)
 
 
 @pytest.fixture
@@ -94,7 +88,7 @@ CHANGES = [
 @pytest.mark.parametrize(("change", "shown", "effect"), CHANGES)
 def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect, refused, resumes):
     attempt(make())
-    error = refused(None, change)
+    error = refused("", change)
     assert shown in error.what
     assert "EXPERIMENT_NAME" in error.fix
     assert "RESUME=changed" in error.fix
@@ -111,7 +105,7 @@ def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect
     assert resumes(2)
     save(again, 3, {MODEL} if "model_only" in change else EVERYTHING)
     assert resumes(3, change)
-    refused(None)
+    refused("")
 
 
 def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files, reward, refused, resumes):
@@ -161,8 +155,7 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
 )
 def test_what_no_checkpoint_can_do_is_refused_whatever_is_asked(make, change, refused):
     attempt(make())
-    error = refused(None, change, *[ANYWAY] * ("find_last" not in change))
-    assert "EXPERIMENT_NAME" in error.fix
+    assert "EXPERIMENT_NAME" in refused("", change, *[ANYWAY] * ("find_last" not in change)).fix
 
 
 def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make, refused):
@@ -219,7 +212,7 @@ def test_a_checkpoint_of_another_run_is_compared_too(make, files, refused, resum
     other = f"trainer.load_checkpoint_path={saved}"
     assert resumes(2, other)
     refused("algorithm.kl_coef", other, "algorithm.kl_coef=0.5")
-    assert "load_checkpoint_path" in refused(None, f"trainer.load_checkpoint_path={files}").where
+    assert "load_checkpoint_path" in refused("", f"trainer.load_checkpoint_path={files}").where
 
 
 VERLS_OWN = [

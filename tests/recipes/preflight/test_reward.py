@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
 from recipes.preflight.reward import TrialRow
+from tests.mistakes import mistake
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -58,11 +60,9 @@ def test_the_recipes_own_reward_passes_and_a_file_that_prints(make, checked):
     ],
 )
 def test_what_ends_the_process_is_an_error_with_its_key(checked, source, message):
-    with pytest.raises(RecipeError, match=message) as caught:
-        checked(source)
-    assert "worker.reward.reward_function" in caught.value.where
-    assert "ZeroDivision" not in message or "my_reward.py:3" in caught.value.where
-    assert caught.value.fix
+    error = mistake(lambda: checked(source), message)
+    assert "worker.reward.reward_function" in error.where
+    assert "ZeroDivision" not in message or "my_reward.py:3" in error.where
 
 
 HANGS = """import sys, time
@@ -80,9 +80,7 @@ def test_a_hang_names_the_response(monkeypatch, tmp_path):
     seconds, what = 2.0, "was starting"
     while "was starting" in what and seconds < 100:  # on a busy machine Python has not begun yet
         seconds *= 2
-        with pytest.raises(RecipeError) as caught:
-            child.ask(hang, limit_s=seconds, where="w", fix="f")
-        what = caught.value.what
+        what = mistake(partial(child.ask, hang, limit_s=seconds, where="w", fix="f")).what
     assert "trying the response x" in what
 
 
@@ -97,10 +95,7 @@ def test_a_hang_names_the_response(monkeypatch, tmp_path):
 )
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
 def test_what_no_engine_can_use(tried, source, named, engine):
-    with pytest.raises(RecipeError, match=named) as caught:
-        tried(source, engine)
-    assert "my_reward.py" in caught.value.where
-    assert caught.value.fix
+    assert "my_reward.py" in mistake(lambda: tried(source, engine), named).where
 
 
 @pytest.mark.parametrize(
@@ -136,10 +131,10 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
     file = split(files / "t.parquet", 16 * ["qa"], file=lambda _: "my.csv", line=lambda index: 10 * index)
     check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 16; return ['row 3: no rules', 'more']"
     (files / "mine.py").write_text(HEAD + SOLVES + check)
-    with pytest.raises(RecipeError) as caught:
-        reward.trial(make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}"))
-    assert caught.value.where == f"line 20 of my.csv; {file}"
-    assert caught.value.fix == reward.FIX_ROWS
+    recipe = make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}")
+    error = mistake(lambda: reward.trial(recipe))
+    assert error.where == f"line 20 of my.csv; {file}"
+    assert error.fix == reward.FIX_ROWS
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form():
@@ -148,15 +143,13 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
     own = str(ROOT / "reward_functions" / "countdown.py")
     assert reward.try_reward(own, "verl", [right, right, other], of_the_recipe=True)
     assert reward.try_reward(own, "verl", [right, other, other])
-    with pytest.raises(RecipeError):
-        reward.try_reward(own, "verl", [right, other, other], of_the_recipe=True)
+    mistake(lambda: reward.try_reward(own, "verl", [right, other, other], of_the_recipe=True))
 
 
 def test_a_run_on_other_data_is_refused(tmp_path):
     file = split(tmp_path / "t.parquet", 3 * ["gsm8k"])
     arguments = [f"data.train_files={file}", f"data.val_files={file}"]
-    with pytest.raises(RecipeError):
-        reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu"))
+    mistake(lambda: reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu")))
 
 
 def test_each_of_several_rewards_is_tried_by_itself(make, files):
@@ -176,9 +169,7 @@ def test_each_of_several_rewards_is_tried_by_itself(make, files):
     assert set(fingerprint(recipe(good, short)).content["reward"]) == {"1: solving.py", "2: short.py"}
     assert fingerprint(recipe(good, short)).content["worker.reward.reward_weights"] == [1.0, 2.0]
     for part in (bad, f"{bad}:none", f"{bad}:no"):
-        with pytest.raises(RecipeError) as caught:
-            reward.trial(recipe(good, part))
-        assert "odd.py" in caught.value.where
+        assert "odd.py" in mistake(lambda part=part: reward.trial(recipe(good, part))).where
 
 
 def test_a_reward_imports_what_lies_beside_it_and_counts_it(checked, make, files):
@@ -192,9 +183,8 @@ def test_a_reward_imports_what_lies_beside_it_and_counts_it(checked, make, files
 @pytest.mark.parametrize("name", ["json", "verl", "recipes", "tokenize"])
 def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, name):
     (tmp_path / f"{name}.py").write_text("RIGHT = 1")
-    with pytest.raises(RecipeError, match=name) as caught:
-        tried(f"from {name} import RIGHT\n{PLAIN}    return 1.0")
-    assert caught.value.fix == f"rename {name}.py to a name of its own"
+    error = mistake(lambda: tried(f"from {name} import RIGHT\n{PLAIN}    return 1.0"), name)
+    assert error.fix == f"rename {name}.py to a name of its own"
 
 
 @pytest.mark.parametrize("key", ["accuracy", "overall", "acc", "format"])
