@@ -48,20 +48,21 @@ SAMPLED, PIECES = 1 << 16, 32
 
 
 @dataclass(frozen=True)
-class Fingerprint:
-    """Content and settings of one attempt.
+class Attempt:
+    """Content and settings of an attempt, which trained from the step after `after_step` on.
 
     Attributes:
         content: name -> value; None where it cannot be known yet. A changed one makes another run.
         settings: key -> value of what may change.
     """
 
+    after_step: int
     content: dict[str, Any]
     settings: dict[str, Any]
 
 
-def fingerprint(recipe: Recipe) -> Fingerprint:
-    """Return what this recipe trains; reads its rows, its reward and pieces of its weights."""
+def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
+    """Return what this recipe trains after a step; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
     content |= {TRAINING_ROWS: _rows(recipe, "data.train_files"), VALIDATION_ROWS: _rows(recipe, "data.val_files")}
     settings: dict[str, Any] = {}
@@ -75,7 +76,7 @@ def fingerprint(recipe: Recipe) -> Fingerprint:
             content[key] = _file(value) if leaf.info.path else value
     for name, value in native(recipe).items():
         (settings if _VERL_SETTINGS.fullmatch(name) else content)[f"{NATIVE}{name}"] = value
-    return Fingerprint(*(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
+    return Attempt(after_step, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

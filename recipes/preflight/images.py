@@ -18,12 +18,12 @@ from recipes.errors import RecipeError, counted
 from recipes.model_files import local_model
 from recipes.preflight import data_files
 from recipes.preflight.child import ask
+from recipes.preflight.fingerprint import PROCESSOR_FILES
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
 """Rows of each file whose images are decoded; of the others headers and checksums are read."""
 COUNTING_LIMIT_S = 600.0
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from recipes.engines.checkpoints import (
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import RANKS, decides_order, differences, fingerprint, why_fixed
+from recipes.preflight.fingerprint import RANKS, Attempt, decides_order, differences, fingerprint, why_fixed
 from recipes.runs.folder import Change, add_changes
 
 RECORD = "recipe.json"
@@ -45,15 +45,6 @@ GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
 TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One entry of the record: what was trained from the step after `after_step` on."""
-
-    after_step: int
-    content: dict[str, Any]
-    settings: dict[str, Any]
 
 
 def folder(recipe: Recipe) -> Path:
@@ -299,12 +290,11 @@ def record(recipe: Recipe, begin: Start) -> None:
     """Write the record into the folder of the checkpoints, and the changes into the run's files."""
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
-    ours = fingerprint(recipe)
+    now = fingerprint(recipe, step)
     own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place
     before = [attempt for attempt in recorded(place) if attempt.after_step < step] if own_folder else []
-    now = Attempt(step, ours.content, ours.settings)
-    if before and before[-1].content == ours.content:
-        now = Attempt(before.pop().after_step, ours.content, ours.settings)
+    if before and before[-1].content == now.content:
+        now = replace(now, after_step=before.pop().after_step)
     attempts = [vars(attempt) for attempt in (*before, now)]
     write_whole(place / RECORD, json.dumps({"attempts": attempts}, indent=1) + "\n")
     changes = [change for change in begin.changes if change.content]

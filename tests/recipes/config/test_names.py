@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.config import load
 from recipes.config.names import canonical
 from recipes.config.schema import Source
 from tests.mistakes import mistake
@@ -48,15 +47,3 @@ def test_what_is_no_key_is_answered_with_the_whole_name(written, meant):
     assert error.where == "here"
     assert written in error.what
     assert meant in error.fix
-
-
-def test_verls_tree_may_be_typed_into_a_file(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "actor_rollout_ref: {actor: {ppo_mini_batch_size: 8}, rollout: {n: 4}}\n"
-        "data: {train_batch_size: 16}\nalgorithm: {kl_ctrl: {kl_coef: 0.02}}\n"
-    )
-    recipe = load(str(path), environ={}, hardware="gpu")
-    assert (recipe.worker.rollout.n, recipe.worker.actor.global_batch_size) == (4, 8)
-    assert (recipe.data.rollout_batch_size, recipe.algorithm.kl_coef) == (16, 0.02)
-    assert recipe.verl == {}
