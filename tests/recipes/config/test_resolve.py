@@ -18,10 +18,6 @@ from tests.mistakes import mistake
 HIGH = "worker.actor.clip_ratio_high"
 
 
-def message(call, *arguments, **named) -> str:
-    return str(mistake(lambda: call(*arguments, **named)))
-
-
 def test_variables_are_read_from_the_environment_that_the_process_has_now(monkeypatch):
     monkeypatch.setattr(os, "environ", copy.deepcopy(os.environ))  # as datasets leaves it: `map` of several processes
     monkeypatch.setenv("MAX_STEPS", "7")
@@ -29,8 +25,8 @@ def test_variables_are_read_from_the_environment_that_the_process_has_now(monkey
 
 
 def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
-    assert "did you mean countdown?" in message(load, "countdwn")
-    assert "does not exist" in message(load, str(tmp_path / "none.yaml"))
+    mistake(lambda: load("countdwn"), "did you mean countdown")
+    mistake(lambda: load(str(tmp_path / "none.yaml")), "does not exist")
     assert resolve().data.rollout_batch_size == 64
     assert resolve(hardware="cpu").data.rollout_batch_size == 8
     assert resolve(hardware="cpu", ROLLOUT_BATCH_SIZE="16").data.rollout_batch_size == 16
@@ -79,7 +75,7 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
-    text = message(load, str(write(text)), environ={}, hardware="gpu")
+    text = str(mistake(lambda: load(str(write(text)), environ={}, hardware="gpu")))
     assert all(word in text for word in words), text
 
 
@@ -172,7 +168,7 @@ def test_every_recipe_takes_every_algorithm_which_leaves_nothing_of_another(name
             )
     recipe = load("countdown", environ={"ALGORITHM": name, "ENGINE": "easyr1"}, hardware="gpu")
     if name in EASYR1_LACKS:
-        wrong = message(easyr1.translate, recipe)
+        wrong = str(mistake(lambda: easyr1.translate(recipe)))
         assert wrong.startswith("EasyR1 cannot do ")
         assert f"configs/algorithms/{name}.yaml" in wrong
     else:

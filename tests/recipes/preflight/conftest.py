@@ -17,14 +17,26 @@ REWARD = ROOT / "reward_functions" / "countdown.py"
 Make = Callable[..., Recipe]
 
 
-def write_rows(path: Path, count: int = 16, prompt: str = "Use the numbers 3, 8.") -> None:
+def write_rows(
+    path: Path,
+    count: int = 16,
+    prompt: str = "Use the numbers 3, 8.",
+    source: str = "countdown",
+    truth: str = '{"target": 24, "numbers": [3, 8]}',
+    **extra: Callable[[int], Any],
+) -> None:
     rows = (
         make_row(
-            data_source="countdown",
+            data_source=source,
             prompt=prompt,
-            ground_truth=json.dumps({"target": 24, "numbers": [3, 8]}),
+            ground_truth=truth,
             ability="math",
-            extra_info={"split": "train", "index": index, "solution": "3 * 8"},
+            extra_info={
+                "split": "train",
+                "index": index,
+                "solution": "3 * 8",
+                **{name: of(index) for name, of in extra.items()},
+            },
         )
         for index in range(count)
     )

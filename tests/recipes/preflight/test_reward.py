@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from recipes.config import load
-from recipes.data.rows import make_row, write_split
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
 from recipes.preflight.reward import TrialRow
 from tests.mistakes import mistake
+from tests.recipes.preflight.conftest import write_rows
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -112,23 +112,8 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
     assert remarks == [] if remark is None else remark in remarks[0]
 
 
-def split(path, sources, **extra):
-    rows = [
-        make_row(
-            data_source=source,
-            prompt="p",
-            ground_truth="1",
-            ability="",
-            extra_info={"split": "", "index": index, **{name: value(index) for name, value in extra.items()}},
-        )
-        for index, source in enumerate(sources)
-    ]
-    write_split(path, rows)
-    return str(path)
-
-
 def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
-    file = split(files / "t.parquet", 16 * ["qa"], file=lambda _: "my.csv", line=lambda index: 10 * index)
+    write_rows(file := files / "t.parquet", source="qa", file=lambda _: "my.csv", line=lambda index: 10 * index)
     check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 16; return ['row 3: no rules', 'more']"
     (files / "mine.py").write_text(HEAD + SOLVES + check)
     recipe = make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}")
@@ -147,7 +132,7 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
 
 
 def test_a_run_on_other_data_is_refused(tmp_path):
-    file = split(tmp_path / "t.parquet", 3 * ["gsm8k"])
+    write_rows(file := tmp_path / "t.parquet", 3, source="gsm8k", truth="1")
     arguments = [f"data.train_files={file}", f"data.val_files={file}"]
     mistake(lambda: reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu")))
 
