@@ -59,9 +59,15 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     assert countdown().notes == ()
-    (note,) = countdown(KL="0.1", MODEL="a/b", CLIP_HIGH="0.28", STEPS="5", TEST_FILE="x", HOME="/root").notes
-    assert note.startswith("set, but not read: KL (did you mean KL_COEF")
-    for name, meant in (("MODEL", "MODEL_PATH"), ("CLIP_HIGH", "CLIP_RATIO_HIGH"), ("STEPS", "MAX_STEPS")):
+    misses = {
+        "KL": "KL_COEF",
+        "CLIP_HIGH": "CLIP_RATIO_HIGH",
+        "MAX_STEP": "MAX_STEPS",
+        "LRR": "LR",
+        "WARMUP": "LR_WARMUP",
+    }
+    (note,) = countdown(MODEL="a/b", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")).notes
+    for name, meant in {"MODEL": "MODEL_PATH", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note
     paths = dict.fromkeys(FOREIGN, "/usr/bin")

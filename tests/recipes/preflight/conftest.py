@@ -20,7 +20,7 @@ Make = Callable[..., Recipe]
 def write_rows(
     path: Path,
     count: int = 16,
-    prompt: str = "Use the numbers 3, 8.",
+    prompt: str | Callable[[int], str] = "Use the numbers 3, 8.",
     source: str = "countdown",
     truth: str = '{"target": 24, "numbers": [3, 8]}',
     **extra: Callable[[int], Any],
@@ -28,7 +28,7 @@ def write_rows(
     rows = (
         make_row(
             data_source=source,
-            prompt=prompt,
+            prompt=prompt if isinstance(prompt, str) else prompt(index),
             ground_truth=truth,
             ability="math",
             extra_info={

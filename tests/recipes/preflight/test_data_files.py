@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pytest
 
 from recipes.data.manifests import manifest_path
 from recipes.errors import RecipeError
-from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.preflight import data_files
 from tests.mistakes import mistake
@@ -58,13 +56,7 @@ def counting(make, files):
     shutil.copytree(ROOT / "recipes/tasks/countdown/tiny", files / "model", dirs_exist_ok=True)
 
     def build(*numbers: int, changes: tuple[str, ...] = (), **options):
-        parts = []
-        for index, count in enumerate(numbers):
-            write_rows(files / f"{index}.parquet", 1, prompt="Use " + "3 " * count)
-            parts.append(pq.read_table(files / f"{index}.parquet"))
-        pq.write_table(pa.concat_tables(parts), files / "train.parquet")
-        manifest = {"rows": len(numbers), "sha256": sha256(files / "train.parquet")}
-        manifest_path(files / "train.parquet").write_text(json.dumps(manifest))
+        write_rows(files / "train.parquet", len(numbers), prompt=lambda index: "Use " + "3 " * numbers[index])
         return make("data.max_prompt_length=64", "data.rollout_batch_size=2", *changes, **options)
 
     return build

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from recipes.config import to_yaml
 from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
 from recipes.paths import run_dir
 from recipes.preflight import resume
@@ -27,11 +26,8 @@ def save(recipe, step=2, parts=EVERYTHING):
 
 
 def attempt(recipe, step=2, parts=EVERYTHING):
-    """What an attempt leaves: the record of its checkpoints, its resolved settings, and a checkpoint."""
+    """What an attempt leaves: the record of its checkpoints, and a checkpoint."""
     resume.record(recipe, resume.start(recipe))
-    run = run_dir(recipe.trainer.experiment_name)
-    run.mkdir(parents=True, exist_ok=True)
-    (run / "config.yaml").write_text(to_yaml(recipe))
     return save(recipe, step, parts)
 
 
