@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from recipes.config import Recipe
-from recipes.config.variables import positive_number
 from recipes.errors import RecipeError
 
 ADDRESS = "RAY_ADDRESS"
@@ -41,8 +41,11 @@ def check_cluster(recipe: Recipe) -> list[str]:
 
 
 def wait_minutes() -> float:
-    """Minutes that the launcher waits for machines. Raises RecipeError for what is no positive number."""
-    return positive_number(os.environ, WAIT, "for example 10") or WAIT_MINUTES
+    """Minutes that the launcher waits for machines. Raises RecipeError for what is no number of minutes."""
+    text = os.environ.get(WAIT, "").strip() or str(WAIT_MINUTES)
+    if not re.fullmatch(r"\d+(\.\d*)?", text):
+        raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
+    return float(text)
 
 
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
