@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective
+from recipes.config.layers import read
 from recipes.config.resolve import algorithm
 from recipes.drawing import markdown
 from recipes.engines.reward_contract import RIGHT, TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.metrics import KL, Series, Step, number, series
-from recipes.runs.responses import Measured, Validations
+from recipes.runs.responses import Measured, measured
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
@@ -183,14 +185,14 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     steps = sorted(run.validations)
     if len(steps) < 2:
         raise Unknown("fewer than two validations")
-    last, measured = run.validations[steps[-1]], [run.validations[step] for step in steps]
-    if all(each.error == 0 for each in measured):
+    last, every = run.validations[steps[-1]], [run.validations[step] for step in steps]
+    if all(each.error == 0 for each in every):
         raise Unknown("every question has the same value in each validation")
     before, now = _windows([entry for entry in run.series("critic/score/mean") if entry[0] <= steps[-1]])
     gain = now - before
-    best = max(measured, key=lambda each: each.value)
+    best = max(every, key=lambda each: each.value)
     falls = best.value - last.value > max(GAIN, UNSURE * math.hypot(best.error, last.error))
-    first = best if falls else measured[0]
+    first = best if falls else every[0]
     lag, noise = gain - (last.value - first.value), UNSURE * math.hypot(first.error, last.error)
     hollow = gain > GAIN and lag > max((1 - SHARE_OF_GAIN) * gain, noise)
     return _warning_if(
@@ -218,64 +220,18 @@ class Rule(NamedTuple):
     advice: str
 
 
-RULES = (
-    Rule(
-        name="numbers",
-        judge=_numbers,
-        healthy="every value is finite",
-        meaning="the update overflowed, or divided by an empty batch; the weights may be corrupt",
-        advice="go back to a checkpoint before that step; lower LR, use bf16 or fp32 instead of fp16",
-    ),
-    Rule(
-        name="entropy",
-        judge=_entropy,
-        healthy="steady or slightly rising, 0.2 to 0.3 for a 3 to 4 B model; below 0.01 it has collapsed",
-        meaning="falling: entropy collapse, groups lose their variance; rising without end: noise",
-        advice="lower LR, raise KL_COEF or clip_ratio_high, keep temperature 1; resume from an earlier checkpoint",
-    ),
-    Rule(
-        name="KL",
-        judge=_kl,
-        healthy="rises slowly and levels off, 0.01 to 0.1",
-        meaning="the policy drifts far from the reference, often reward hacking",
-        advice="lower LR, raise KL_COEF; read the responses",
-    ),
-    Rule(
-        name="grad-norm",
-        judge=_grad_norm,
-        healthy="0.05 to 0.2 for a 3 to 4 B model, up to 1 for a tiny one",
-        meaning="LR too high, or most groups have zero variance; 0: all groups have zero variance",
-        advice="lower LR, more prompts a step (ROLLOUT_BATCH_SIZE), max_grad_norm 1",
-    ),
-    Rule(
-        name="groups",
-        judge=_groups,
-        healthy="less than half of the groups have zero variance",
-        meaning="problems too easy or too hard for the model, or a reward that gives everything the same score",
-        advice="probe the data (scripts/eval.py ... analyse), larger ROLLOUT_N, online_filtering; check the reward",
-    ),
-    Rule(
-        name="truncation",
-        judge=_truncation,
-        healthy="below 0.1",
-        meaning="over-long responses: the limit is short, or the policy does not stop; truncated responses score 0",
-        advice="raise MAX_RESPONSE_LENGTH, or penalise length (overlong_buffer)",
-    ),
-    Rule(
-        name="vLLM and trainer",
-        judge=_rollout,
-        healthy="rounding: below 0.02 nats a token",
-        meaning="vLLM and the trainer have different policies: old weights, another image, another temperature",
-        advice="see actor_rollout_ref.rollout.load_format and the keys below verl; compare with enforce_eager=true",
-    ),
-    Rule(
-        name="reward and validation",
-        judge=_reward_and_validation,
-        healthy="both rise",
-        meaning="reward hacking, or the policy overfits the training data",
-        advice="read the responses with the highest scores; fix the reward; more data; trainer.keep_best",
-    ),
-)
+JUDGES: dict[str, Callable[[Evidence], Verdict]] = {
+    "numbers": _numbers,
+    "entropy": _entropy,
+    "KL": _kl,
+    "grad-norm": _grad_norm,
+    "groups": _groups,
+    "truncation": _truncation,
+    "vLLM and trainer": _rollout,
+    "reward and validation": _reward_and_validation,
+}
+TEXTS = read(Path(__file__).with_suffix(".yaml"))
+RULES = tuple(Rule(name, judge, **TEXTS[name]) for name, judge in JUDGES.items())
 
 
 class Finding(NamedTuple):
@@ -312,20 +268,19 @@ class Health:
     Args:
         recipe: of the run.
         history: its steps up to the checkpoint that it goes on from.
-        validations: those that it writes.
+        folder: of the run, where it writes its validations.
         log: prints a line to the user.
     """
 
-    def __init__(
-        self, recipe: Recipe, history: Sequence[Step], validations: Validations, log: Callable[[str], None]
-    ) -> None:
-        self._recipe, self._history, self._validations, self._log = recipe, list(history), validations, log
+    def __init__(self, recipe: Recipe, history: Sequence[Step], folder: Path, log: Callable[[str], None]) -> None:
+        self._recipe, self._history, self._folder, self._log = recipe, list(history), folder, log
         self._alarms: dict[str, Status] = {}
 
     def add_step(self, step: Step) -> None:
         """Take in a step's metrics, and print what changed."""
         self._history.append(step)
-        for finding in findings(Evidence(self._history, self._recipe, self._validations.of(self._history))):
+        validations = measured(self._folder, self._recipe, self._history)
+        for finding in findings(Evidence(self._history, self._recipe, validations)):
             before = self._alarms.pop(finding.rule.name, None)
             if finding.alarming:
                 self._alarms[finding.rule.name] = finding.status

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from recipes.config.layers import read
 from recipes.errors import RESPONSE_FAILED
 from recipes.files import Tail
 
@@ -14,22 +15,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
 _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
 
-# What the trainer prints when a phase begins -> what a user reads. In the order of a start.
-PHASES: tuple[tuple[str, str], ...] = (
-    ("Started a local Ray instance", "Ray is up; the trainer's driver loads"),
-    ("All configuration checks passed", "configuration accepted"),
-    ("train and validate dataloader initialized", "data loaded; starting the policy's workers"),
-    ("Before FSDP", "model read; sharding it"),
-    ("actor and ref model engine initialized", "policy ready; starting vLLM (the longest part)"),
-    ("checkpoint engine manager initialized", "vLLM is up; handing the weights over"),
-    ("Creating file logger", "ready: generating"),
-    # EasyR1's words for the same.
-    ("Size of train dataloader", "data loaded; starting the policy's workers"),
-    ("After huggingface model init", "model read; sharding it"),
-    ("After optimizer init", "policy ready; starting vLLM (the longest part)"),
-    ("After vllm init", "vLLM is up; handing the weights over"),
-    ("Initializing logging file", "ready: generating"),
-)
+DATA = read(Path(__file__).with_suffix(".yaml"))
+PHASES: dict[str, str] = DATA["phases"]
+"""What the trainer prints when a phase begins -> what a user reads."""
 
 
 class Line(NamedTuple):
@@ -65,7 +53,7 @@ class LogReader:
 
 def phase_of(line: Line) -> str | None:
     """The phase of the start that this line announces; None for all other lines."""
-    return next((phase for printed, phase in PHASES if printed in line.text), None)
+    return next((phase for printed, phase in PHASES.items() if printed in line.text), None)
 
 
 _REWARD_ERROR = "reward_contract.RewardError: "
@@ -86,35 +74,8 @@ _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror(?! executing job)|Killed|Fatal|Could not)\b")
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
-# Text in the error or near the end of the log -> what to do.
-HINTS: tuple[tuple[str, str], ...] = (
-    (
-        r"CUDA out of memory|CUDA Error: out of memory|torch\.OutOfMemoryError|OutOfMemoryError: CUDA",
-        "a GPU's memory ran out: in vLLM lower GPU_MEMORY_UTILIZATION; in log-probabilities or the update lower "
-        "worker.actor.max_token_len_per_device; in the optimiser's step set worker.actor.strategy=fsdp2 "
-        "worker.actor.fsdp.enable_cpu_offload=true",
-    ),
-    (
-        r"No available memory for the cache blocks|larger than the maximum number of tokens that can be stored in KV",
-        "raise GPU_MEMORY_UTILIZATION or lower MAX_RESPONSE_LENGTH",
-    ),
-    (
-        r"/dev/shm|insufficient shared memory|Bus error",
-        "/dev/shm is too small: make it larger (for a container: --shm-size=16g)",
-    ),
-    (
-        # torch's writer gives no reason.
-        r"No space left on device|Disk quota exceeded|File too large|"
-        r"PytorchStreamWriter failed|file write failed|iostream error",
-        "the disk is full: make room (SAVE_LIMIT keeps fewer checkpoints), or set ARTIFACTS_DIR",
-    ),
-    (
-        r"ray\.exceptions\.OutOfMemoryError|running low on memory|oom-kill|"
-        r"Killed$|SIGKILL|A worker died or was killed|ActorDiedError|was killed or crashed",
-        "a process died; if nobody ended it, main memory ran out: see `dmesg` and `free -h`, free some, or lower "
-        "GPUS_PER_NODE or ROLLOUT_BATCH_SIZE",
-    ),
-)
+HINTS: dict[str, str] = {"|".join(each["texts"]): each["advice"] for each in DATA["hints"]}
+"""Regular expression for the error or the end of the log -> what to do."""
 
 
 class TrainerError(NamedTuple):
@@ -219,4 +180,4 @@ def _ends(text: str) -> bool:
 
 
 def _hint(text: str) -> str:
-    return next((hint for pattern, hint in HINTS if re.search(pattern, text, re.IGNORECASE | re.MULTILINE)), "")
+    return next((hint for pattern, hint in HINTS.items() if re.search(pattern, text, re.IGNORECASE | re.MULTILINE)), "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -159,27 +160,15 @@ class Measured(NamedTuple):
         return cls(dump.measure, fmean(response.value for response in dump.responses), error, count)
 
 
-class Validations:
-    """The validations of a living run, measured; a file is read again only where it changed.
+def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
+    """Step -> its validation, of those of these steps that are written; a file is read again only where it changed."""
+    files, found = validation_files(run, recipe), {}
+    for step in (each.step for each in history if mean_validation(each) is not None and each.step in files):
+        with suppress(RecipeError):  # being written
+            found[step] = _measured(files[step], files[step].stat().st_mtime_ns)
+    return found
 
-    Args:
-        run: the run's folder.
-        recipe: of the run, where it is known.
-    """
 
-    def __init__(self, run: Path, recipe: Recipe | None) -> None:
-        self._run, self._recipe = run, recipe
-        self._known: dict[Path, tuple[float, Measured]] = {}
-
-    def of(self, history: Iterable[Step]) -> dict[int, Measured]:
-        """Step -> its validation, of those of these steps that are written."""
-        files, found = validation_files(self._run, self._recipe), {}
-        for step in (each.step for each in history if mean_validation(each) is not None and each.step in files):
-            file, written = files[step], files[step].stat().st_mtime
-            if self._known.get(file, (None,))[0] != written:
-                try:
-                    self._known[file] = written, Measured.of(read_dump(file))
-                except RecipeError:  # being written
-                    continue
-            found[step] = self._known[file][1]
-        return found
+@cache
+def _measured(file: Path, written_ns: int) -> Measured:
+    return Measured.of(read_dump(file))

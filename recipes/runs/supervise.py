@@ -28,7 +28,6 @@ from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import MetricsFollower, Step, mean_validation, measure_of, number, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.responses import Validations
 from recipes.runs.terminal import Progress
 
 if TYPE_CHECKING:
@@ -288,7 +287,7 @@ def train(
 
     on_step: list[Callable[[Step], str | None]] = [
         partial(rollout_mismatch.disagreement, most=most),
-        Health(recipe, history, Validations(files.folder, recipe), console.print).add_step,
+        Health(recipe, history, files.folder, console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
     progress = Progress(console, total)

@@ -25,7 +25,7 @@ from recipes.runs.metrics import (
     seconds_left,
     validation,
 )
-from recipes.runs.responses import Validations
+from recipes.runs.responses import measured
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -150,7 +150,7 @@ def _held_out(run: Run) -> str:
     return f"{run.measure} {number(run.held_out)}" if run.validated else "-"
 
 
-def view(run: Run, validations: Validations) -> RenderableType:
+def view(run: Run) -> RenderableType:
     """One run: head, first and last of each metric, rules, the last step, notes."""
     from rich.console import Group
     from rich.table import Table
@@ -166,7 +166,7 @@ def view(run: Run, validations: Validations) -> RenderableType:
     for name, values in rows.items():
         if values:
             metrics.add_row(name, f"{number(values[0])} → {number(values[-1])}")
-    for finding in findings(Evidence(run.history, run.recipe, validations.of(run.history))):
+    for finding in findings(Evidence(run.history, run.recipe, measured(run.folder, run.recipe, run.history))):
         advice = f"\nusually: {finding.rule.meaning}\ntry: {finding.rule.advice}" if finding.alarming else ""
         rules.add_row(finding.status, finding.rule.name, Text(finding.evidence + advice))
     last = next((step_line(step, run.total) for step in reversed(run.history) if step.step), "no step yet")
@@ -182,15 +182,14 @@ def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], N
     from rich.live import Live
 
     run = read(folder)
-    validations = Validations(folder, run.recipe)
     if once or not console.is_terminal:
-        console.print(view(run, validations))
+        console.print(view(run))
         return
-    with Live(view(run, validations), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+    with Live(view(run), console=console, auto_refresh=False, vertical_overflow="visible") as live:
         try:
             while run.state in ("starting", "running"):
                 sleep(LOOK_S)
                 run = read(folder)
-                live.update(view(run, validations), refresh=True)
+                live.update(view(run), refresh=True)
         except KeyboardInterrupt:
             return

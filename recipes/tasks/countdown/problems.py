@@ -1,20 +1,16 @@
-"""Countdown's problems: a solver by recursion, the generator, and the problems of the hub's data set."""
+"""Countdown's problems: a solver by recursion, and the generator."""
 
 from __future__ import annotations
 
 import operator
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from recipes.data.splits import bucket_of
-from recipes.errors import RecipeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ def text(expression: Expression) -> str:
 
 
 PATIENCE = 100_000
-"""Draws in a row without a new problem after which the settings count as exhausted."""
+"""Draws in a row without a new problem after which there are no further ones."""
 
 
 def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterator[Problem]:
@@ -128,47 +124,37 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
     Args:
         buckets: only multisets of numbers from these buckets (see `bucket`).
         seed: any non-negative integer.
-
-    Raises:
-        RecipeError: the settings hold no further problem, or so few that they are not found.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    while True:
+    seen: set[Hashable] = set()
+
+    def drawn() -> Iterator[tuple[list[int], int]]:
         size = rng.choice(settings.sizes)
         for _ in range(PATIENCE):
-            numbers = tuple(rng.randint(1, settings.max_number) for _ in range(size))
-            target = rng.randint(1, settings.max_target)
-            key = tuple(sorted(numbers)), target
-            if key not in seen and bucket(numbers) in buckets and (solution := solve(numbers, target)):
-                seen.add(key)
-                yield Problem(numbers, target, solution)
-                break
-        else:
-            raise RecipeError(
-                f"no further problem of {size} numbers after {len(seen)} different ones",
-                where=f"buckets {', '.join(buckets)}",
-                fix="ask for fewer problems",
-            )
+            numbers = [rng.randint(1, settings.max_number) for _ in range(size)]
+            yield numbers, rng.randint(1, settings.max_target)
+
+    while problem := next(solved(drawn(), settings.sizes, buckets, seen, Counter()), None):
+        yield problem
 
 
-def from_table(
-    table: pa.Table, sizes: Sequence[int], buckets: Sequence[str], *, seed: int, dropped: Counter[str]
+def solved(
+    drawn: Iterable[tuple[list[int], int]],
+    sizes: Sequence[int],
+    buckets: Sequence[str],
+    seen: set[Hashable],
+    dropped: Counter[str],
 ) -> Iterator[Problem]:
-    """The problems of a table whose numbers are in these buckets, in a seeded random order, each once and solved.
+    """The problems among (numbers, target) whose numbers are in these buckets, each once and with a solution.
 
     Args:
-        table: `nums`, lists of numbers, and `target`.
-        dropped: counts the rows that are left out: other_size, unsolvable, duplicate.
+        seen: the problems so far, by sorted numbers and target; new ones are added.
+        dropped: counts what is left out: other_size, unsolvable, duplicate.
     """
-    dropped.update(other_size=0, unsolvable=0, duplicate=0)
-    rows = list(zip(table["nums"].to_pylist(), table["target"].to_pylist(), strict=True))
-    random.Random(seed).shuffle(rows)
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    for numbers, target in rows:
+    for numbers, target in drawn:
+        key = tuple(sorted(numbers)), target
         if bucket(numbers) not in buckets:
             continue
-        key = tuple(sorted(numbers)), target
         if len(numbers) not in sizes:
             dropped["other_size"] += 1
         elif key in seen:

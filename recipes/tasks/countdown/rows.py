@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from recipes.data.rows import Row, Split, make_row
-from recipes.errors import RecipeError
-from recipes.tasks.countdown.problems import Problem, Settings, from_table, generate
-from recipes.tasks.tables import load_table
+from recipes.tasks.countdown.problems import Problem, Settings, generate, solved
+from recipes.tasks.tables import first, load_table
 
 DATA_SOURCE = "countdown"
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
@@ -88,8 +86,14 @@ def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str)
     """Splits of the hub's data set, or of a local parquet file, for `prepare`; only the settings' sizes count."""
     files = None if path is None else [path]
     table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
-    drawn = partial(from_table, table, settings.sizes, seed=seed)
-    return _splits(settings, seed, source, lambda buckets, dropped: drawn(buckets, dropped=dropped))
+
+    def drawn(buckets: Sequence[str], dropped: Counter[str]) -> Iterator[Problem]:
+        dropped.update(other_size=0, unsolvable=0, duplicate=0)
+        found = list(zip(table["nums"].to_pylist(), table["target"].to_pylist(), strict=True))
+        random.Random(seed).shuffle(found)
+        return solved(found, settings.sizes, buckets, set(), dropped)
+
+    return _splits(settings, seed, source, drawn)
 
 
 def _splits(settings: Settings, seed: int, source: str, draw: Drawn) -> Iterator[Split]:
@@ -98,19 +102,6 @@ def _splits(settings: Settings, seed: int, source: str, draw: Drawn) -> Iterator
         ("test", settings.test_size, ("test",)),
     ):
         dropped: Counter[str] = Counter()
-        problems = _first(size, draw(buckets, dropped), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
+        problems = first(size, draw(buckets, dropped), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
         facts = {"source": source, "seed": seed, "settings": asdict(settings), "dropped": dropped}
         yield Split(split, rows(problems, split), facts, size)
-
-
-def _first(size: int, problems: Iterator[Problem], option: str, source: str) -> Iterator[Problem]:
-    """The first `size` problems. Raises RecipeError where the source has fewer."""
-    made = 0
-    for made, problem in enumerate(islice(problems, size), start=1):  # noqa: B007
-        yield problem
-    if made < size:
-        raise RecipeError(
-            f"{size:,} problems were asked for and the source has {made:,} that fit",
-            where=source,
-            fix=f"give {option} {made} or less",
-        )

@@ -12,7 +12,7 @@ from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.runs.compare import mean_of, pair
 from recipes.runs.metrics import Step
-from recipes.runs.responses import NO_IDS, Validations, read_dump
+from recipes.runs.responses import NO_IDS, measured, read_dump
 
 
 def response(uid, score, **more):
@@ -85,7 +85,6 @@ def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tm
     text = "".join(response(f"{i}_0_0", 0.1 * i, row_id=str(i)) for i in range(4))
     elsewhere = [f"trainer.validation_data_dir={file.parent}"]
     recipe = load("countdown", arguments=elsewhere, environ={}, hardware="cpu")
-    validations = Validations(tmp_path, recipe)
     for content, found in (
         (text[:-20], {}),
         (text, {3: ("score", pytest.approx(0.15), pytest.approx(0.0645, abs=1e-4), 4)}),
@@ -93,8 +92,8 @@ def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tm
     ):
         file.write_text(content)
         os.utime(file, (len(content), len(content)))
-        assert validations.of(history) == found
-    assert validations.of(history[:1]) == {}, "of an attempt that went further"
+        assert measured(tmp_path, recipe, history) == found
+    assert measured(tmp_path, recipe, history[:1]) == {}, "of an attempt that went further"
 
 
 def test_validations_of_a_reward_without_an_accuracy_are_compared_by_their_scores(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from recipes.paths import ROOT
 from recipes.runs import folder as runs
 from recipes.runs.health import Evidence, findings
-from recipes.runs.responses import Validations
+from recipes.runs.responses import measured
 
 pytestmark = [
     pytest.mark.trainer,
@@ -47,7 +47,7 @@ def launch(folder, *arguments, reward=None, **variables):
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     run = runs.read(folder / "runs" / "countdown")
-    found = findings(Evidence(run.history, run.recipe, Validations(run.folder, run.recipe).of(run.history)))
+    found = findings(Evidence(run.history, run.recipe, measured(run.folder, run.recipe, run.history)))
     return text, run, {finding.rule.name: finding.status for finding in found}
 
 
