@@ -10,7 +10,6 @@ import pytest
     [
         ("data_prep_countdown", ["--source", "hub", "--hub_path", "nowhere.parquet"], "nowhere.parquet"),
         ("data_prep_gsm8k", ["--train_size", "5"], "train_size"),
-        ("data_prep_gsm8k", ["--source", "generate", "--train_size", "30000"], "--train_size"),
         ("data_prep_number_game", [], "apt-get install chromium"),
         ("data_prep_number_game", ["--source", "hub", "--hub_path", "/does/not/exist"], "/does/not/exist"),
         ("compare_configs", ["countdown", "--against", "easyr1:3bb"], "3bb"),

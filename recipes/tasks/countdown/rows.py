@@ -6,11 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
 from recipes.data.rows import Row, Split, make_row
+from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem, Settings, generate, solved
-from recipes.tasks.tables import first, load_table
+from recipes.tasks.tables import load_table
 
 DATA_SOURCE = "countdown"
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
@@ -102,6 +104,16 @@ def _splits(settings: Settings, seed: int, source: str, draw: Drawn) -> Iterator
         ("test", settings.test_size, ("test",)),
     ):
         dropped: Counter[str] = Counter()
-        problems = first(size, draw(buckets, dropped), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
+        problems = _first(size, draw(buckets, dropped), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
         facts = {"source": source, "seed": seed, "settings": asdict(settings), "dropped": dropped}
         yield Split(split, rows(problems, split), facts, size)
+
+
+def _first(size: int, problems: Iterator[Problem], option: str, source: str) -> Iterator[Problem]:
+    """The first `size` problems. Raises RecipeError where the source has fewer."""
+    made = 0
+    for made, problem in enumerate(islice(problems, size), start=1):  # noqa: B007
+        yield problem
+    if made < size:
+        what = f"{size:,} problems were asked for and the source has {made:,} that fit"
+        raise RecipeError(what, where=source, fix=f"give {option} {made} or less")

@@ -41,8 +41,6 @@ NAMES, ITEMS, BOXES = WORDS["names"], WORDS["items"], WORDS["boxes"]
 
 RESULTS = ("x", "y")
 LARGEST_GIVEN, LARGEST_RESULT = 20, 60  # a dividend counts as a result
-PATIENCE = 200
-"""Repeated questions in a row after which there are no further ones."""
 
 
 class WordProblem(NamedTuple):
@@ -66,15 +64,14 @@ def generate(buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
 
 
 def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
-    """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
+    """Yield different problems without end, whose calculations (steps and numbers) are in one of `buckets`.
 
     One step and two are equally likely, and so is each template with that number of steps. Two splits from different
     buckets share no calculation, even if their stories have other names and things.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[str] = set()
-    repeats = 0
-    while repeats < PATIENCE:
+    while True:
         steps = rng.choice((1, 2))
         template = rng.choice([template for template in TEMPLATES if len(template.steps) == steps])
         values = None
@@ -83,8 +80,7 @@ def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]
         one, two = rng.sample(NAMES, 2)
         story = {"one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}
         question = rng.choice(template.questions).format(**values, **story)
-        repeats = repeats + 1 if question in seen else 0
-        if not repeats:
+        if question not in seen:
             seen.add(question)
             yield WordProblem(question, template, values, story)
 
