@@ -118,7 +118,7 @@ def paired_difference(
     won, lost = int((changes > NOISE).sum()), int((changes < -NOISE).sum())
     different = len(set(clusters)) if clusters is not None else len(changes)
     if different == len(changes) and np.isin((before, after), (0.0, 1.0)).all():
-        difference, p_value, test = difference_of_shares(won, lost, len(changes)), mcnemar(won, lost).p_value, "McNemar"
+        difference, p_value, test = difference_of_shares(won, lost, len(changes)), mcnemar(won, lost), "McNemar"
     else:
         span = bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
         interval = mean_with_interval(changes, bounds=span, clusters=clusters, seed=seed)
@@ -162,20 +162,15 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     return replace(interval, low=widened_low, high=widened_high)
 
 
-@dataclass(frozen=True)
-class McNemar:
-    """Exact two-sided McNemar test: `p_value` is the probability, were both equally good, of so uneven a split."""
+def mcnemar(won: int, lost: int) -> float:
+    """McNemar's exact two-sided p-value: the probability, were both models equally good, of so uneven a split.
 
-    won: int
-    lost: int
-    p_value: float
-
-
-def mcnemar(won: int, lost: int) -> McNemar:
-    """The test on the questions that only one of two models answers rightly; see `difference_of_shares`."""
+    Args:
+        won, lost: see `difference_of_shares`.
+    """
     from scipy.stats import binomtest
 
-    return McNemar(won, lost, float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0)
+    return float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
 
 
 def paired_p_value(

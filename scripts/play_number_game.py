@@ -68,9 +68,9 @@ def write_comparison(base: Path, folder: Path, results: list[GameResult], report
     """Print how the model differs from the one whose games are in `base`; write `report`.json and `report`.png."""
     games = {"base": read_games(base, results), "trained": read_games(folder, results)}
     figures = compare(*([result for _, result in each] for each in games.values()))
-    differences = {"rounds right": figures.accuracy, "final score": figures.score}
+    differences = {"rounds right": figures.accuracy.difference, "final score": figures.score}
     print_figures(f"minus {base}, the same {len(results)} games", differences)
-    print(f"exact McNemar test over the rounds: p = {figures.accuracy.mcnemar.p_value:.2g}")
+    print(f"exact McNemar test over the rounds: p = {figures.accuracy.p_value:.2g}")
     if report:
         report.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"command": command_line(), **asdict(figures)}, indent=1)

@@ -18,7 +18,7 @@ from recipes.paths import relative_to_cwd
 from recipes.runs.compare import mean_of, pair
 from recipes.runs.folder import ATTEMPT, read
 from recipes.runs.responses import read_dump, validation_files
-from recipes.statistics import Interval, McNemar, mean_over_seeds
+from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 # Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
@@ -34,17 +34,6 @@ KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL t
 
 
 @dataclass(frozen=True)
-class FirstToLast:
-    """The last validation of a run against its first, on the same questions; exact and paired."""
-
-    first: int
-    last: int
-    questions: int
-    difference: Interval
-    mcnemar: McNemar
-
-
-@dataclass(frozen=True)
 class Curve:
     """One run.
 
@@ -52,7 +41,7 @@ class Curve:
         run: its name.
         validation: step -> its mean with an interval over the questions.
         training: one entry a step: `step`, and those of `TRAINING` that the run logged.
-        paired: None where the validations cannot be paired; `notes` says why.
+        paired: the last validation against the first; None where they cannot be paired, and `notes` says why.
         notes: what is wrong with the validations, in sentences.
         seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
     """
@@ -60,7 +49,7 @@ class Curve:
     run: str
     validation: dict[int, Interval]
     training: list[dict[str, float]]
-    paired: FirstToLast | None
+    paired: Paired | None
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
 
@@ -83,12 +72,9 @@ def learning_curve(folder: Path) -> Curve:
             where=str(folder / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    first, last = min(dumps), max(dumps)
     paired, notes = None, []
     try:
-        compared = pair(dumps[first], dumps[last])
-        test = McNemar(compared.won, compared.lost, compared.p_value)
-        paired = FirstToLast(first, last, compared.questions, compared.difference, test)
+        paired = pair(dumps[min(dumps)], dumps[max(dumps)])
     except RecipeError as error:
         notes.append(f"not paired: {error.what}")
     training = [

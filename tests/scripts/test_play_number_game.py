@@ -49,8 +49,8 @@ def test_two_models_are_compared_on_the_same_games(script, tmp_path):
     summary, figures = summarise(trained), compare(ordered, trained)
     assert (summary.episodes, summary.rounds, summary.unanswered) == (2, 8, {"no_answer": 1})
     assert (summary.accuracy.value, summary.perfect.value, summary.score.value) == (7 / 8, 0.5, 130)
-    assert figures.accuracy.value == 4 / 8
-    assert (figures.accuracy.mcnemar.won, figures.accuracy.mcnemar.lost) == (4, 0)
+    assert figures.accuracy.difference.value == 4 / 8
+    assert (figures.accuracy.won, figures.accuracy.lost) == (4, 0)
     assert (figures.score.value, figures.scores) == (40.0, [(100, 140), (80, 120)])
     script("play_number_game").module.write_comparison(
         tmp_path / "base", tmp_path / "trained", trained, tmp_path / "docs" / "play"

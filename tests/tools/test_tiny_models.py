@@ -11,8 +11,6 @@ from itertools import islice
 import pytest
 import torch
 import typer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
@@ -33,13 +31,6 @@ TEXT = pytest.mark.parametrize("task", TEXTS, ids=lambda task: task.name)
 TOKENIZERS = {task.name: task.tokenizer() for task in TEXTS}
 SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data"
 NUMBERS = r"Make (\d+) from the numbers (\d+), (\d+), (\d+)\."
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=60))
-def test_any_text_comes_back(name, text):
-    assert TOKENIZERS[name].decode(TOKENIZERS[name](text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.parametrize("task", TEXTS[:2], ids=lambda task: task.name)
@@ -65,17 +56,6 @@ def test_demonstrations_have_the_form_and_are_right_in_two_of_five(task):
 
 
 @TEXT
-def test_labels_are_the_response_and_nothing_else(task):
-    tokenizer, drawn = TOKENIZERS[task.name], list(islice(task.examples(0), 32))
-    for example, row in zip(drawn, dataset(tokenizer, drawn), strict=True):
-        learned = [label for label in row["labels"] if label != pretrain.IGNORED]
-        assert tokenizer.decode(learned) == example.response + "<|im_end|>"
-        assert len(learned) <= task.response
-        assert row["input_ids"][-len(learned) :] == learned
-        assert example.prompt in tokenizer.decode(row["input_ids"])
-
-
-@TEXT
 def test_a_shipped_model_is_what_its_manifest_and_the_code_say(task):
     folder, tokenizer = task.shipped, TOKENIZERS[task.name]
     manifest, config = (json.loads((folder / f"{name}.json").read_text()) for name in ("manifest", "config"))
@@ -91,6 +71,9 @@ def test_a_shipped_model_is_what_its_manifest_and_the_code_say(task):
     drawn = list(islice(task.examples(0), 300))  # transformers has its own pattern for Qwen2's tokenizers
     texts = [text + one.response for one in drawn for text in chats(tokenizer, [one.prompt])]
     assert loaded(texts).input_ids == tokenizer(texts).input_ids
+    for one, row in zip(drawn, dataset(tokenizer, drawn), strict=True):
+        learned = [label for label in row["labels"] if label != pretrain.IGNORED]
+        assert (tokenizer.decode(learned), len(learned) <= task.response) == (one.response + "<|im_end|>", True)
 
     assessed = pretrain.assess(task, model, loaded, 24)
     assert assessed["greedy_pass@1"] == pytest.approx(manifest["held_out"]["greedy_pass@1"], abs=0.2)

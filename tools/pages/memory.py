@@ -10,7 +10,7 @@ from recipes.drawing import markdown
 from recipes.errors import RecipeError
 from recipes.memory import fit
 from recipes.memory.estimates import BACKWARD, GIGABYTE, STEP, MemoryPlan, gpu_phases, host_phase
-from recipes.memory.shape import published_shape, shape
+from recipes.memory.shape import published, published_shape, shape
 from recipes.paths import ROOT
 
 MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
@@ -44,22 +44,8 @@ def memory_table() -> str:
     )
 
 
-MODELS = {
-    "SmolLM2-135M": "HuggingFaceTB/SmolLM2-135M-Instruct",
-    "SmolLM2-360M": "HuggingFaceTB/SmolLM2-360M-Instruct",
-    "Qwen2.5-0.5B": "Qwen/Qwen2.5-0.5B-Instruct",
-    "Qwen3-0.6B": "Qwen/Qwen3-0.6B",
-    "Llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct",
-    "Qwen2.5-1.5B": "Qwen/Qwen2.5-1.5B-Instruct",
-    "Qwen3-1.7B": "Qwen/Qwen3-1.7B",
-    "Qwen2.5-3B": "Qwen/Qwen2.5-3B-Instruct",
-    "Qwen2.5-VL-3B": "Qwen/Qwen2.5-VL-3B-Instruct",
-    "Qwen3-4B": "Qwen/Qwen3-4B",
-    "Qwen2.5-7B": "Qwen/Qwen2.5-7B-Instruct",
-    "Qwen2.5-VL-7B": "Qwen/Qwen2.5-VL-7B-Instruct",
-    "Qwen3-8B": "Qwen/Qwen3-8B",
-    "Qwen2.5-14B": "Qwen/Qwen2.5-14B-Instruct",
-}
+MODELS = {name.rpartition("/")[2]: name for name in published()}
+"""Label -> name on the hub."""
 SIZES, COUNTS = (24, 48, 80, 141), (1, 2, 4, 8)
 
 

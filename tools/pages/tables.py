@@ -163,7 +163,7 @@ def results_table(results: Sequence[Path]) -> str:
         points = f"{100 * change['value']:+.1f}, not paired"
         if paired:
             points = f"{100 * paired['value']:+.1f} ({100 * paired['low']:+.1f} to {100 * paired['high']:+.1f})"
-        tests = [curve["paired"]["mcnemar"] for curve in curves if curve["paired"]]
+        pairs = [curve["paired"] for curve in curves if curve["paired"]]
         minutes = [f"{curve['seconds'] / 60:.0f}" for curve in curves if curve.get("seconds")]
         last = [curve["validation"][max(curve["validation"], key=int)]["value"] for curve in curves]
         rows.append(
@@ -174,7 +174,7 @@ def results_table(results: Sequence[Path]) -> str:
                 "<br>".join(f"{step}: {at['value']:.3f}" for step, at in result["mean"].items()),
                 ", ".join(f"{value:.3f}" for value in last),
                 points,
-                ", ".join(f"{test['won']}:{test['lost']}" for test in tests) or "-",
+                ", ".join(f"{each['won']}:{each['lost']}" for each in pairs) or "-",
                 "<br>".join(
                     f"{k}: {100 * each['before']['value']:.1f}% to {100 * each['after']['value']:.1f}%"
                     for k, each in (result["pass_at_k"] or {}).items()

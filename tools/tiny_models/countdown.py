@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from transformers import PreTrainedTokenizerFast
-
 from recipes.tasks.countdown import problems
 from recipes.tasks.countdown.problems import PRESETS, bucket, generate, text
 from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask
 
 SETTINGS = PRESETS["tiny"]
 LARGEST = 99  # what annotators write behind `=`: one token each
@@ -57,17 +55,17 @@ class Countdown(TextTask):
     """Countdown's tiny Qwen3."""
 
     name = reward = "countdown"
+    pieces, tags = PIECES, TAGS
     architecture = "Qwen3"
     response = 64  # four trials and an answer take at most 60
     tiny = Shape(hidden=160, layers=4, heads=5, intermediate=448)
     demonstrations, steps, batch = 300_000, 2800, 512
 
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """See `TextTask.tokenizer`; its texts have the prompt with every number from 1 to 99, roles, a calculation."""
-        corpus = ["user", "assistant", "system", "(1 + 2) * 3 - 4 / 5 = 2\n"]
+    def corpus(self) -> Iterator[str]:
+        """See `TextTask.corpus`: the prompt with every number from 1 to 99, roles, a calculation."""
+        yield from ("user", "assistant", "system", "(1 + 2) * 3 - 4 / 5 = 2\n")
         for number in range(1, 100):
-            corpus += re.split("|".join(TAGS), prompt([number] * 3, number))
-        return train_tokenizer(corpus, PIECES, TAGS)
+            yield from re.split("|".join(TAGS), prompt([number] * 3, number))
 
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`."""

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from transformers import PreTrainedTokenizerFast
-
 from tools.kit_problems import LARGEST, questions
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask
 
 CAREFUL = 0.3
 """Share of the careful annotators; the others are hasty."""
@@ -23,31 +21,27 @@ PIECES = r"[0-9]{1,3}| [-+*=] |[()?.]|\n|\b[ABCD]\b"
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
-def corpus() -> Iterator[str]:
-    """The texts that the merges are learned from: every number, and both kinds of problem."""
-    rng = random.Random(0)
-    for number in range(LARGEST * LARGEST + 7):
-        yield f"{number}"
-    for question in islice(questions(True, rng), 400):
-        for text in (question.prompt, question.careful, question.hasty):
-            yield from re.split("|".join(TAGS), text)
-    yield from ("user", "assistant", "system")
-
-
 @dataclass
 class Custom(TextTask):
     """The tiny Qwen3 of the kit's multiple choice and code."""
 
     name = "custom"
+    pieces, tags = PIECES, TAGS
     reward = "dispatch"
     architecture = "Qwen3"
     response = 48
     tiny = Shape(hidden=96, layers=3, heads=3, intermediate=256)
     demonstrations, steps, batch = 60_000, 900, 128
 
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """See `TextTask.tokenizer`."""
-        return train_tokenizer(corpus(), PIECES, TAGS)
+    def corpus(self) -> Iterator[str]:
+        """See `TextTask.corpus`: every number, and both kinds of problem."""
+        rng = random.Random(0)
+        for number in range(LARGEST * LARGEST + 7):
+            yield f"{number}"
+        for question in islice(questions(True, rng), 400):
+            for text in (question.prompt, question.careful, question.hasty):
+                yield from re.split("|".join(TAGS), text)
+        yield from ("user", "assistant", "system")
 
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`."""

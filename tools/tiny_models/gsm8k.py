@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from transformers import PreTrainedTokenizerFast
-
 from recipes.tasks.gsm8k.problems import (
     BOXES,
     ITEMS,
@@ -23,7 +21,7 @@ from recipes.tasks.gsm8k.problems import (
 )
 from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
 from tools.tiny_models.pretrain import Problem
-from tools.tiny_models.text import Example, Shape, TextTask, train_tokenizer
+from tools.tiny_models.text import Example, Shape, TextTask
 
 LARGEST = 99  # largest result of a step, right or wrong; each is one token
 CARELESS = 0.7
@@ -68,29 +66,25 @@ PIECES = (
 ADDED = (INSTRUCTION, *(f"{blank}{number}" for blank in (" ", "") for number in range(100)))
 
 
-def corpus() -> Iterator[str]:
-    """Yield the texts that the merges are learned from: every word of the templates, operators, the mark, roles."""
-    for template in TEMPLATES:
-        for text in (*template.questions, *template.sentences):
-            yield re.sub(r"\{\w+\}", "", text)
-    for word in (*NAMES, *ITEMS, *BOXES):
-        yield f"{word} {word}"
-    yield from ("So + - * / =", MARK, "user", "assistant", "system", "\n")
-
-
 @dataclass
 class GSM8K(TextTask):
     """The tiny Qwen2 for word problems."""
 
     name = reward = "gsm8k"
+    pieces, tags = PIECES, ADDED
     architecture = "Qwen2"
     response = 48
     tiny = Shape(hidden=128, layers=4, heads=4, intermediate=448)
     demonstrations, steps, batch = 200_000, 1000, 128
 
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """See `TextTask.tokenizer`."""
-        return train_tokenizer(corpus(), PIECES, ADDED)
+    def corpus(self) -> Iterator[str]:
+        """See `TextTask.corpus`: every word of the templates, operators, the mark, roles."""
+        for template in TEMPLATES:
+            for text in (*template.questions, *template.sentences):
+                yield re.sub(r"\{\w+\}", "", text)
+        for word in (*NAMES, *ITEMS, *BOXES):
+            yield f"{word} {word}"
+        yield from ("So + - * / =", MARK, "user", "assistant", "system", "\n")
 
     def examples(self, seed: int) -> Iterator[Example]:
         """See `TextTask.examples`; all questions are different."""

@@ -44,6 +44,8 @@ SIZES = {"27m": Shape(512, 8, 8, 1536, 64, 1e-3)}
 class TextTask(Task):
     """A tiny Qwen2 or Qwen3 that learns from demonstrations by imperfect annotators."""
 
+    pieces: ClassVar[str]  # see `train_tokenizer`, and `tags`
+    tags: ClassVar[Sequence[str]]
     architecture: ClassVar[str]  # as transformers names it in front of `Config` and `ForCausalLM`
     tiny: ClassVar[Shape]
     demonstrations: ClassVar[int]  # different ones; with more than that to see, they come again
@@ -52,8 +54,12 @@ class TextTask(Task):
     size: str = ""  # of `SIZES`; empty: the shape that ships
 
     @abstractmethod
+    def corpus(self) -> Iterator[str]:
+        """Yield the texts that the tokenizer's merges are learned from."""
+
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Return the tokenizer, the same one each time."""
+        return train_tokenizer(self.corpus(), self.pieces, self.tags)
 
     @abstractmethod
     def examples(self, seed: int) -> Iterator[Example]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.errors import RecipeError
-from recipes.statistics import Interval, McNemar, difference_of_shares, mcnemar, mean_with_interval
+from recipes.statistics import Interval, Paired, mean_with_interval, paired_difference
 from recipes.tasks.number_game.play import RESULT, SAMPLING, GameResult, read_result
 from recipes.tasks.number_game.rules import START, points
 
@@ -79,43 +79,31 @@ def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, 
 
 
 @dataclass(frozen=True)
-class RoundsDifference(Interval):
-    """The difference of two shares of right rounds, with the exact test over the rounds."""
-
-    mcnemar: McNemar
-
-
-@dataclass(frozen=True)
 class PlayComparison:
-    """Two models on the same games: both summaries, and the differences (trained minus base) with paired intervals.
+    """Two models on the same games: both summaries, and trained minus base.
 
     Attributes:
-        accuracy: difference of the shares of right rounds.
+        accuracy: of the rounds, right or wrong.
         score: difference of the mean final scores, its interval over games.
         scores: (base, trained) of each game.
     """
 
     base: Summary
     trained: Summary
-    accuracy: RoundsDifference
+    accuracy: Paired
     score: Interval | None
     scores: list[tuple[int, int]]
 
 
 def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayComparison:
     """Compare two models on the same games, in the same order."""
-    pairs = [
-        (first.right, second.right)
-        for one, other in zip(base, trained, strict=True)
-        for first, second in zip(one.rounds, other.rounds, strict=True)
-    ]
-    won, lost = pairs.count((False, True)), pairs.count((True, False))
+    before, after = ([each.right for result in games for each in result.rounds] for games in (base, trained))
     scores = [(one.score, other.score) for one, other in zip(base, trained, strict=True)]
     most = max(len(result.rounds) for result in base) * (points(True) - points(False))
     return PlayComparison(
         base=summarise(base),
         trained=summarise(trained),
-        accuracy=RoundsDifference(**vars(difference_of_shares(won, lost, len(pairs))), mcnemar=mcnemar(won, lost)),
+        accuracy=paired_difference(before, after, bounds=(0.0, 1.0)),
         score=mean_with_interval([float(new - old) for old, new in scores], bounds=(-most, most), unit="episode"),
         scores=scores,
     )
