@@ -11,7 +11,7 @@ from typing import Literal
 
 from recipes.config.layers import dump, flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Source, key
+from recipes.config.schema import Section, Source, key, leaves
 from recipes.config.variables import Variable, argument_settings, variable_settings
 from recipes.paths import CONFIGS
 
@@ -30,15 +30,20 @@ class FilterConfig(Section):
 class DataConfig(Section):
     """Files, and what is taken from them."""
 
-    candidates: str | None = key(None, "logged candidates, JSON lines; null: the embedded workload", path="input")
+    candidates: str | None = key(
+        None, "logged candidates, JSON lines; null: the embedded workload", "CANDIDATES", path="input"
+    )
     query_embeddings: str | None = key(
-        None, "safetensors or npz with query_embeddings; null: the embedded workload", path="input"
+        None, "safetensors or npz with query_embeddings; null: the embedded workload", "QUERY_EMBEDDINGS", path="input"
     )
     candidate_embeddings: str | None = key(
-        None, "safetensors or npz with candidate_embeddings; null: the file of the queries", path="input"
+        None,
+        "safetensors or npz with candidate_embeddings; null: the file of the queries",
+        "CANDIDATE_EMBEDDINGS",
+        path="input",
     )
-    shot_num: int = key(4, "most picks of the sequences that are trained on", ge=1, le=32)
-    batch_size: int = key(16, "queries in a batch, each with all its candidates", ge=1)
+    shot_num: int = key(4, "most picks of the sequences that are trained on", "SHOT_NUM", ge=1, le=32)
+    batch_size: int = key(16, "queries in a batch, each with all its candidates", "BATCH_SIZE", ge=1)
     train_queries: int = key(0, "train on so many of the training queries, 100 of them among 200; 0: on all", ge=0)
     filters: FilterConfig = FilterConfig()
 
@@ -47,7 +52,7 @@ class PolicyConfig(Section):
     """The pointer network."""
 
     hidden: int = key(256, "width of the projection and of the state", ge=8)
-    layers: int = key(1, "layers of cross-attention of the query over its pool", ge=1, le=3)
+    layers: int = key(1, "layers of cross-attention of the query over its pool", "NUM_LAYERS", ge=1, le=3)
     heads: int = key(4, "attention heads", ge=1)
     temperature: float = key(0.1, "temperature of the cosine scores", gt=0)
     dropout: float = key(0.1, "dropout in towers and attention", ge=0, lt=1)
@@ -57,17 +62,17 @@ class RewardConfig(Section):
     """Definition of the reward."""
 
     mode: Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"] = key(
-        "probability", "which reward; see the table of rewards"
+        "probability", "which reward; see the table of rewards", "REWARD_MODE"
     )
-    alpha: float = key(1.0, "weight of the soft part (quality, accuracy score or probability)", ge=0)
-    beta: float = key(1.0, "weight of correctness", ge=0)
+    alpha: float = key(1.0, "weight of the soft part (quality, accuracy score or probability)", "REWARD_ALPHA", ge=0)
+    beta: float = key(1.0, "weight of correctness", "REWARD_BETA", ge=0)
 
 
 class RceConfig(Section):
     """The warm-up by reward-conditioned cross-entropy."""
 
-    epochs: int = key(5, "passes over the training groups", ge=0)
-    lr: float = key(1e-3, "peak learning rate", gt=0)
+    epochs: int = key(5, "passes over the training groups", "RCE_EPOCHS", ge=0)
+    lr: float = key(1e-3, "peak learning rate", "RCE_LR", gt=0)
     tau_start: float = key(0.02, "temperature of the weights at the first step", gt=0)
     tau_end: float = key(0.005, "temperature of the weights at the last step", gt=0)
 
@@ -75,7 +80,7 @@ class RceConfig(Section):
 class KlConfig(Section):
     """The penalty for leaving the warm-up policy."""
 
-    beta: float = key(0.0, "weight of k3; the first one where it adapts", ge=0)
+    beta: float = key(0.0, "weight of k3; the first one where it adapts", "KL_BETA", ge=0)
     over: Literal["logged", "policy"] = key(
         "policy", "average k3 over all logged candidates alike, or by the probability that the policy gives them"
     )
@@ -93,8 +98,8 @@ class CurriculumConfig(Section):
 class GrpoConfig(Section):
     """The second phase."""
 
-    epochs: int = key(10, "passes over the training groups", ge=0)
-    lr: float = key(1e-3, "peak learning rate", gt=0)
+    epochs: int = key(10, "passes over the training groups", "GRPO_EPOCHS", ge=0)
+    lr: float = key(1e-3, "peak learning rate", "GRPO_LR", gt=0)
     clip: float = key(0.2, "PPO's clip of the ratio", gt=0, lt=1)
     level: Literal["sequence", "step"] = key("step", "one ratio per candidate, or one per pick")
     advantage: Literal["zscore", "rank"] = key("rank", "how rewards of a group become advantages")
@@ -112,16 +117,18 @@ class ValidationConfig(Section):
 class TrainerConfig(Section):
     """The loop and what it writes."""
 
-    experiment_name: str = key("pointer_selector", "name of the run and of its folders")
-    seed: int = key(1, "initial weights, order of the data, dropout", ge=0)
-    early_stop_patience: int = key(5, "epochs without a better validation before a phase stops; 0: never stop", ge=0)
+    experiment_name: str = key("pointer_selector", "name of the run and of its folders", "EXPERIMENT_NAME")
+    seed: int = key(1, "initial weights, order of the data, dropout", "SEED", ge=0)
+    early_stop_patience: int = key(
+        5, "epochs without a better validation before a phase stops; 0: never stop", "EARLY_STOP_PATIENCE", ge=0
+    )
     weight_decay: float = key(0.01, "AdamW's weight decay", ge=0)
     warmup_share: float = key(0.1, "share of a phase's steps with a rising learning rate", ge=0, lt=1)
     max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", gt=0)
     start_from: str | None = key(
         None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
     )
-    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one")
+    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one", "HARDWARE")
     threads: int = key(1, "CPU threads of torch; more than there are free cores cost time", ge=1)
 
 
@@ -139,25 +146,8 @@ class PointerRecipe(Section):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
-VARIABLES: tuple[Variable, ...] = (
-    Variable("RCE_EPOCHS", "rce.epochs"),
-    Variable("GRPO_EPOCHS", "grpo.epochs"),
-    Variable("BATCH_SIZE", "data.batch_size"),
-    Variable("RCE_LR", "rce.lr"),
-    Variable("GRPO_LR", "grpo.lr"),
-    Variable("KL_BETA", "grpo.kl.beta"),
-    Variable("REWARD_ALPHA", "reward.alpha"),
-    Variable("REWARD_BETA", "reward.beta"),
-    Variable("REWARD_MODE", "reward.mode"),
-    Variable("NUM_LAYERS", "policy.layers"),
-    Variable("SHOT_NUM", "data.shot_num"),
-    Variable("EARLY_STOP_PATIENCE", "trainer.early_stop_patience"),
-    Variable("SEED", "trainer.seed"),
-    Variable("CANDIDATES", "data.candidates"),
-    Variable("QUERY_EMBEDDINGS", "data.query_embeddings"),
-    Variable("CANDIDATE_EMBEDDINGS", "data.candidate_embeddings"),
-    Variable("EXPERIMENT_NAME", "trainer.experiment_name"),
-    Variable("HARDWARE", "trainer.device"),
+VARIABLES = tuple(
+    Variable(leaf.info.variable, path) for path, leaf in leaves(PointerRecipe).items() if leaf.info.variable
 )
 
 

@@ -99,9 +99,8 @@ def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """The trainer's command as a script that runs by itself."""
     lines = ["#!/usr/bin/env bash", "# What the launcher started; it watches the trainer, this script does not."]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
-    first, *rest = command
-    arguments = "".join(f" \\\n    {shlex.quote(argument)}" for argument in rest)
-    return "\n".join([*lines, f"exec {shlex.quote(first)}{arguments}"]) + "\n"
+    words = " \\\n    ".join(map(shlex.quote, command))
+    return "\n".join([*lines, f"exec {words}"]) + "\n"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from recipes.config import load
 from recipes.errors import RecipeError
-from recipes.runs.compare import mean_of, pair
+from recipes.runs.compare import pair
 from recipes.runs.metrics import Step
 from recipes.runs.responses import NO_IDS, measured, read_dump
 
@@ -94,17 +94,3 @@ def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tm
         os.utime(file, (len(content), len(content)))
         assert measured(tmp_path, recipe, history) == found
     assert measured(tmp_path, recipe, history[:1]) == {}, "of an attempt that went further"
-
-
-def test_validations_of_a_reward_without_an_accuracy_are_compared_by_their_scores(tmp_path):
-    def scored(name, scores):
-        lines = [response(f"{i}_0_0", score, row_id=str(i)) for i, score in enumerate(scores)]
-        return write(tmp_path / name, lines)
-
-    low, high = scored("1.jsonl", [10, 2, 2, 0] * 5), scored("2.jsonl", [10, 10, 2, 2] * 5)
-    assert (low.measure, mean_of(low).value, mean_of(high).value) == ("score", 3.5, 6.0)
-    found = pair(low, high)
-    assert (found.difference.value, found.won, found.lost) == (2.5, 10, 0)
-    assert found.p_value < 0.05
-    stated = validation(tmp_path / "3.jsonl", {str(i): [1] for i in range(20)})
-    assert "score" in why_not(low, stated)

@@ -86,19 +86,21 @@ def test_the_trainer_dies_with_its_launcher(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "steps", "lines", "seconds", "hangs"),
+    ("cpu", "steps", "lines", "seconds", "hangs", "crowd"),
     [
-        (1.0, [], [], 40_000, False),
-        (0.05, [], [], 2300, False),  # before its first step
-        (0.05, [], [], 2450, True),
-        (0.05, [0], [], 650, True),
-        (1.0, [0], [], 9700, False),
-        (0.05, [0], [200], 3900, False),  # came back from an idle silence, as where a judge answers late
-        (0.05, [0], [200], 4500, True),
+        (1.0, [], [], 40_000, False, 1.0),
+        (0.05, [], [], 2300, False, 1.0),  # before its first step
+        (0.05, [], [], 2450, True, 1.0),
+        (0.05, [0], [], 650, True, 1.0),
+        (1.0, [0], [], 9700, False, 1.0),
+        (0.05, [0], [200], 3900, False, 1.0),  # came back from an idle silence, as where a judge answers late
+        (0.05, [0], [200], 4500, True, 1.0),
+        (0.1, [0], [], 650, True, 1.0),
+        (0.1, [0], [], 650, False, 10.0),  # ten threads a core: the run's fair part
     ],
 )
-def test_when_the_watchdog_gives_a_run_up(cpu, steps, lines, seconds, hangs):
-    watchdog = Watchdog(watchdog_seconds({"WATCHDOG_MINUTES": "10"}), 0.0)
+def test_when_the_watchdog_gives_a_run_up(cpu, steps, lines, seconds, hangs, crowd):
+    watchdog = Watchdog(watchdog_seconds({"WATCHDOG_MINUTES": "10"}), 0.0, crowding=lambda: crowd)
     for second in range(seconds + 1):
         if second % 2 == 0:
             watchdog.note_cpu(second, cpu * second)
@@ -107,16 +109,6 @@ def test_when_the_watchdog_gives_a_run_up(cpu, steps, lines, seconds, hangs):
         elif second in lines:
             watchdog.note_output(second)
     assert bool(watchdog.verdict(seconds)) is hangs
-
-
-def test_a_run_that_shares_its_cores_with_many_others_is_not_taken_for_idle():
-    """Ten threads a core: what would be idle on a machine of its own is this run's fair part."""
-    for crowd, gives_up in ((1.0, True), (10.0, False)):
-        watchdog = Watchdog(60, 0.0, crowding=lambda crowd=crowd: crowd)
-        watchdog.note_step(0)
-        for second in range(0, 200, 2):
-            watchdog.note_cpu(second, 0.1 * second)
-        assert bool(watchdog.verdict(199)) is gives_up
 
 
 def test_shared_memory_that_a_run_left_goes_and_everything_else_stays(tmp_path):

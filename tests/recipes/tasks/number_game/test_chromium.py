@@ -77,15 +77,6 @@ def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
                 assert across or bottom <= other[1] + 0.5 or other[3] <= top + 0.5, (index, other)
 
 
-def test_pages_that_cannot_be_played(screen, deals, tmp_path, monkeypatch):
-    (tmp_path / "other.html").write_text("<p>Some other page</p>")
-    with monkeypatch.context() as patch:
-        patch.setattr(screen, "_milliseconds", 500)
-        patch.setattr(screen, "_address", (tmp_path / "other.html").as_uri())
-        with pytest.raises(RecipeError, match="other.html"):
-            screen.open(deals, Appearance())
-
-
 @pytest.mark.parametrize("victim", ["browser", "driver"])
 def test_a_browser_or_playwrights_driver_that_dies(chromium_path, deals, victim):
     """The driver dies with Ctrl-C, which a terminal sends to every process."""
