@@ -31,16 +31,21 @@ class DataConfig(Section):
     """Files, and what is taken from them."""
 
     candidates: str | None = key(
-        None, "logged candidates, JSON lines; null: the embedded workload", "CANDIDATES", path="input"
+        None, "logged candidates, JSON lines; null: the embedded workload", "CANDIDATES", path="input", resume="place"
     )
     query_embeddings: str | None = key(
-        None, "safetensors or npz with query_embeddings; null: the embedded workload", "QUERY_EMBEDDINGS", path="input"
+        None,
+        "safetensors or npz with query_embeddings; null: the embedded workload",
+        "QUERY_EMBEDDINGS",
+        path="input",
+        resume="place",
     )
     candidate_embeddings: str | None = key(
         None,
         "safetensors or npz with candidate_embeddings; null: the file of the queries",
         "CANDIDATE_EMBEDDINGS",
         path="input",
+        resume="place",
     )
     shot_num: int = key(4, "most picks of the sequences that are trained on", "SHOT_NUM", ge=1, le=32)
     batch_size: int = key(16, "queries in a batch, each with all its candidates", "BATCH_SIZE", ge=1)
@@ -117,7 +122,9 @@ class ValidationConfig(Section):
 class TrainerConfig(Section):
     """The loop and what it writes."""
 
-    experiment_name: str = key("pointer_selector", "name of the run and of its folders", "EXPERIMENT_NAME")
+    experiment_name: str = key(
+        "pointer_selector", "name of the run and of its folders", "EXPERIMENT_NAME", resume="place"
+    )
     seed: int = key(1, "initial weights, order of the data, dropout", "SEED", ge=0)
     early_stop_patience: int = key(
         5, "epochs without a better validation before a phase stops; 0: never stop", "EARLY_STOP_PATIENCE", ge=0
@@ -128,8 +135,8 @@ class TrainerConfig(Section):
     start_from: str | None = key(
         None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
     )
-    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one", "HARDWARE")
-    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time", ge=1)
+    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one", "HARDWARE", resume="setting")
+    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time", resume="setting", ge=1)
 
 
 class PointerRecipe(Section):

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from recipes.config.layers import flatten
+from recipes.config.schema import leaves
 from recipes.errors import RecipeError
 from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
@@ -34,17 +35,12 @@ KL_LOW, KL_HIGH = 0.01, 0.1
 KL_FACTOR, BETA_MIN, BETA_MAX = 1.5, 1e-3, 10.0
 """By how much the adaptive weight of the KL changes, and its bounds."""
 Metrics = Mapping[str, float | str]
-FREE = (
-    "data.candidates", "data.query_embeddings", "data.candidate_embeddings",
-    "trainer.experiment_name", "trainer.device", "trainer.threads",
-)  # fmt: skip
-"""Keys that decide no result; the data is compared by content."""
 
 
 def identity(recipe: PointerRecipe, digest: str) -> dict[str, object]:
-    """Return what decides the result: the keys that matter, and the digest of the data."""
-    keys = {path: value for path, value in flatten(recipe.model_dump()).items() if path not in FREE}
-    return {**keys, "data": digest}
+    """Return what decides the result: the keys whose change makes another run, and the digest of the data."""
+    values, keys = flatten(recipe.model_dump()), leaves(PointerRecipe)
+    return {path: value for path, value in values.items() if keys[path].info.resume == "content"} | {"data": digest}
 
 
 def tau(step: int, total: int, start: float, end: float) -> float:
