@@ -30,26 +30,13 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "upstream-changes": tables.upstream_table,
     "engine-methods": tables.engine_table,
 }
-PAGES = tuple(
-    f"docs/{name}.md"
-    for name in (
-        "ALGORITHMS",
-        "ARCHITECTURE",
-        "COMPARISON",
-        "CONFIGURATION_REFERENCE",
-        "FITS",
-        "MEMORY",
-        "MONITORING",
-        "POINTER_SELECTOR",
-        "RESULTS",
-        "VERSIONS",
-        "zh/COMPARISON",
-    )
-)
-
-
 _BLOCK = re.compile(
     r"<!-- generated: (?P<name>[\w-]+)(?P<words>(?: [\w:.-]+)*) -->\n.*?<!-- end of (?P=name) -->", re.DOTALL
+)
+PAGES = tuple(
+    str(page.relative_to(ROOT))
+    for page in sorted(ROOT.glob("docs/**/*.md"))
+    if _BLOCK.search(page.read_text(encoding="utf-8"))
 )
 
 

@@ -103,10 +103,12 @@ PUBLISHED = {"train": 7473, "test": 1319}
 def published(folder: Path | None, revision: str) -> Iterator[Split]:
     """Splits of the data set from the hub, or from `train.jsonl` and `test.jsonl` in a folder, for `prepare`."""
     for split in PUBLISHED:
-        files, columns = None if folder is None else [folder / f"{split}.jsonl"], ("question", "answer")
-        table, source = load_table(REPOSITORY, columns, name="main", split=split, revision=revision, files=files)
-        pairs = zip(*(table[column].to_pylist() for column in columns), strict=True)
-        questions = [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(pairs)]
+        files = None if folder is None else [folder / f"{split}.jsonl"]
+        table, source = load_table(
+            REPOSITORY, ("question", "answer"), name="main", split=split, revision=revision, files=files
+        )
+        texts = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
+        questions = [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(texts)]
         yield Split(split, rows(questions, split), {"source": source}, len(questions))
 
 
