@@ -19,9 +19,8 @@ def script():
         spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        app = module.application() if hasattr(module, "application") else typer.Typer()
-        if not hasattr(module, "application"):
-            app.command()(module.main)
+        app = typer.Typer()
+        app.command()(module.main)
 
         def call(*arguments):
             return CliRunner().invoke(app, [str(argument) for argument in arguments])
