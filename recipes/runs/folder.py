@@ -24,13 +24,13 @@ from recipes.paths import artifacts, checkpoint_dir, run_dir
 from recipes.runs.metrics import (
     Series,
     Step,
+    Validation,
     adopt_leftovers,
-    mean_validation,
-    measure_of,
     per_token,
     read_history,
     seconds_left,
     series,
+    validation,
 )
 
 ATTEMPT = "==== attempt of "
@@ -141,19 +141,19 @@ class Run:
         return series(self.history, *names)
 
     @property
-    def validated(self) -> Step | None:
-        """The step of the last validation; None before the first."""
-        return next((step for step in reversed(self.history) if mean_validation(step) is not None), None)
+    def validated(self) -> Validation | None:
+        """The last validation; None before the first."""
+        return next(filter(None, map(validation, reversed(self.history))), None)
 
     @property
     def measure(self) -> str:
         """ "accuracy", or "score" where the reward states no accuracy."""
-        return measure_of(self.validated) if self.validated else "accuracy"
+        return self.validated.measure if self.validated else "accuracy"
 
     @property
     def held_out(self) -> float | None:
         """The last validation, mean over data sources."""
-        return mean_validation(self.validated) if self.validated else None
+        return self.validated.mean if self.validated else None
 
     @property
     def left_s(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -135,41 +136,36 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 """Measure of a validation -> its name in verl's metrics."""
 
 
-def validation(step: Step) -> dict[str, float]:
-    """A step's validation by data source: `val-core/<source>/acc/mean@<n>`, the mean of the stated accuracies.
+class Validation(NamedTuple):
+    """One validation: "accuracy", or "score" where the reward states no accuracy, and its mean by data source."""
 
-    A reward that states none has `val-core/<source>/reward/mean@<n>`, its mean score; `measure_of` tells which.
-    """
-    measure = MEASURES[measure_of(step)]
-    found = {}
-    for name in step.data:
-        source, middle, _ = name.removeprefix("val-core/").partition(f"/{measure}/mean@")
-        value = step.get(name)
-        if name.startswith("val-core/") and middle and value is not None:
-            found[source] = value
-    return found
+    measure: str
+    means: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the data sources."""
+        return sum(self.means.values()) / len(self.means)
 
 
-def measure_of(step: Step) -> str:
-    """ "accuracy", or "score" where the reward states none and verl logs the mean score of a validation."""
-    stated = any(name.startswith("val-core/") and "/acc/mean@" in name for name in step.data)
-    scored = any(name.startswith("val-core/") and "/reward/mean@" in name for name in step.data)
-    return "score" if scored and not stated else "accuracy"
+def validation(step: Step) -> Validation | None:
+    """The validation that a step logs as `val-core/<source>/<acc or reward>/mean@<n>`; None where it logs none."""
+    for measure, name in MEASURES.items():
+        found = [(re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key), step.get(key)) for key in step.data]
+        means = {match[1]: value for match, value in found if match and value is not None}
+        if means:
+            return Validation(measure, means)
+    return None
 
 
 def validations(history: Iterable[Step]) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """(measure, data source) -> (step, value) of each validation, in order."""
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for step in history:
-        for source, value in validation(step).items():
-            found.setdefault((measure_of(step), source), []).append((step.step, value))
+        if validated := validation(step):
+            for source, value in validated.means.items():
+                found.setdefault((validated.measure, source), []).append((step.step, value))
     return found
-
-
-def mean_validation(step: Step) -> float | None:
-    """The mean of a step's validation accuracies over its data sources; None without validation."""
-    shares = validation(step)
-    return sum(shares.values()) / len(shares) if shares else None
 
 
 def seconds(step: Step) -> float:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from recipes.config import Recipe
 from recipes.engines.reward_contract import ROW_ID, is_right, stated_accuracy
 from recipes.errors import RecipeError
-from recipes.runs.metrics import Step, mean_validation
+from recipes.runs.metrics import Step, validation
 
 NEEDED = ("input", "output", "gts", "score")
 NO_IDS = "its rows have no ids, so nothing can be paired"
@@ -163,7 +163,7 @@ class Measured(NamedTuple):
 def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
     """Step -> its validation, of those of these steps that are written; a file is read again only where it changed."""
     files, found = validation_files(run, recipe), {}
-    for step in (each.step for each in history if mean_validation(each) is not None and each.step in files):
+    for step in (each.step for each in history if validation(each) and each.step in files):
         with suppress(RecipeError):  # being written
             found[step] = _measured(files[step], files[step].stat().st_mtime_ns)
     return found

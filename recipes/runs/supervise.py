@@ -26,7 +26,7 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, mean_validation, measure_of, number, per_token, read_history
+from recipes.runs.metrics import MetricsFollower, Step, number, per_token, read_history, validation
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.terminal import Progress
 
@@ -230,10 +230,11 @@ class BestCheckpoint:
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
-        value, last = mean_validation(step), last_checkpoint(self._folder)
-        if value is None or not math.isfinite(value) or last is None or last.step != step.step:
+        validated, last = validation(step), last_checkpoint(self._folder)
+        if validated is None or not math.isfinite(validated.mean) or last is None or last.step != step.step:
             return
-        best, chosen_by = best_checkpoint(self._folder), {"metric": measure_of(step), "reward": self._reward}
+        measure, value = validated.measure, validated.mean
+        best, chosen_by = best_checkpoint(self._folder), {"metric": measure, "reward": self._reward}
         if best and best.chosen_by == chosen_by and value <= best.value:
             return
         try:
@@ -241,7 +242,7 @@ class BestCheckpoint:
         except OSError as error:
             self._log(f"warning: the best checkpoint, step {step.step}, could not be kept: {error}")
         else:
-            shown = f"{measure_of(step)} {number(value)}, kept in {relative_to_cwd(kept)}"
+            shown = f"{measure} {number(value)}, kept in {relative_to_cwd(kept)}"
             self._log(f"best so far: step {step.step}, validation {shown}")
 
 

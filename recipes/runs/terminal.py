@@ -18,8 +18,6 @@ from recipes.runs.metrics import (
     TIMINGS,
     Step,
     duration,
-    mean_validation,
-    measure_of,
     number,
     seconds,
     seconds_left,
@@ -76,8 +74,10 @@ def _times(step: Step) -> str:
 
 def validation_line(step: Step) -> str | None:
     """A validation's accuracies or scores in one line; None for a step without validation."""
-    means = ", ".join(f"{source} {value:.3f}" for source, value in validation(step).items())
-    return f"validation at step {step.step}: {measure_of(step)} {means}" if means else None
+    if (validated := validation(step)) is None:
+        return None
+    means = ", ".join(f"{source} {value:.3f}" for source, value in validated.means.items())
+    return f"validation at step {step.step}: {validated.measure} {means}"
 
 
 class Progress:
@@ -160,7 +160,7 @@ def view(run: Run) -> RenderableType:
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
     head += f", last written {duration(run.silent_s)} ago" if run.silent_s is not None else ""
     metrics, rules = (Table(box=None, pad_edge=False, show_header=False) for _ in range(2))
-    held_out = [value for step in run.history if (value := mean_validation(step)) is not None]
+    held_out = [each.mean for each in map(validation, run.history) if each]
     rows = {f"held-out {run.measure}": held_out}
     rows |= {name: [value for _, value in run.series(*keys)] for name, keys in SHOWN.items()}
     for name, values in rows.items():
