@@ -20,7 +20,7 @@ app.command("preflight", context_settings={"ignore_unknown_options": True})(pref
 
 
 def main() -> None:
-    """Run the command; recipes, rewards and launchers stand in the repository, so it has to be there."""
+    """Run the command. It needs a clone of the repository, which holds the recipes, rewards and launchers."""
     if not CONFIGS.is_dir():
         print(
             f"error: {ROOT} has no configs: the package is installed without its repository\n"

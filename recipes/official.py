@@ -13,7 +13,7 @@ import yaml
 
 from recipes.config.layers import flatten, flow, read, shown_path
 from recipes.config.resolve import find, load
-from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
+from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.errors import RecipeError, did_you_mean
@@ -91,6 +91,7 @@ ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
+_LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
 _VALIDATION = "worker.rollout.val_override_config"
 _NEEDS = {
     **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},
@@ -189,7 +190,7 @@ def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dic
         by_machine = recipe.source_of(key).layer == "hardware" and machine.get(key, ABSENT) is None
         return None if by_machine or written.get(key, ABSENT) is None else recipe.value(key)
 
-    values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in LAUNCHERS}
+    values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in _LAUNCHERS}
     values["data.prompt_key"] = values["data.prompt_key"] or ("problem" if recipe.engine == "easyr1" else "prompt")
     return values | {f"verl.{name}": value for name, value in flatten(recipe.verl).items()}
 

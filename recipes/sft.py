@@ -171,10 +171,12 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked = (row.get("extra_info") or {}).get(WORKED)
-            has_image = row.get(pictures) or IMAGE_MARK in str(row["prompt"])
-            if has_image or not isinstance(worked, str) or not worked.strip():
+            if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
+                what, fix = f"row {number} has an image, and a warm start imitates texts", "train with GRPO alone"
+                raise RecipeError(what, where=file, fix=fix)
+            if not isinstance(worked, str) or not worked.strip():
                 raise RecipeError(
-                    f"row {number} has {'an image' if has_image else 'no worked answer'}: a warm start imitates texts",
+                    f"row {number} has no worked answer, which a warm start imitates",
                     where=f"{file}: extra_info.{WORKED}",
                     fix=f"give each row a response as the model should write it in the column {WORKED!r}, "
                     "or train with GRPO alone",

@@ -17,7 +17,7 @@ class Accounting:
     """The arithmetic of a recipe. Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses.
 
     Attributes:
-        prompts, responses, updates: of a step; updates over all epochs of the step's responses.
+        prompts, responses, updates: of a step; the updates of all its `ppo_epochs` together.
         responses_per_gpu: responses that one data-parallel rank computes for an update.
         accumulation_steps: forward and backward passes of a GPU for one update. With dynamic batching (`dynamic`) this
             is the most it can be, reached when every response has full length.
@@ -90,7 +90,7 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
 
 
 def nearest(number: int, fitting: Iterable[int]) -> str:
-    """Of rising numbers the last up to `number` and the first above, in words: `4 or 8`."""
+    """The nearest of some ascending numbers, below (or equal) and above, in words: `4 or 8`."""
     candidates = list(fitting)
     at = bisect_right(candidates, number)
     return " or ".join(str(candidate) for candidate in candidates[max(0, at - 1) : at + 1])
@@ -150,7 +150,7 @@ def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iter
 
 
 MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
-"""The most responses of a micro-batch that null stands for."""
+"""Largest micro-batch sizes, in responses, that take the place of null."""
 
 
 def filled_batches(recipe: Recipe) -> list[Setting]:

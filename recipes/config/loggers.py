@@ -43,7 +43,7 @@ _PLACES = {
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login.
 
-    W&B's team and mode are the user's, on every machine.
+    The user's `WANDB_ENTITY` and `WANDB_MODE` are among them, so that they hold on the run's other machines too.
     """
     taking_part = (_PLACES[name] for name in loggers if name in _PLACES)
     places = {name: text.format(folder=folder) for name, text in taking_part if not environ.get(name)}

@@ -56,7 +56,7 @@ def aliases() -> dict[str, str]:
 def canonical(written: str, source: Source) -> str:
     """The name that a key is kept under: the recipe's, or `verl.` and verl's own where only verl has the key.
 
-    Taken are the recipe's name, and verl's after `verl.` or alone, also with Hydra's `+`; each in full.
+    It takes a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
 
     Raises:
         RecipeError: nothing has that name; names the nearest that there is.

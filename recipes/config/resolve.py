@@ -49,8 +49,8 @@ def load(
 
     Args:
         task_or_path: a task (`countdown` is configs/countdown.yaml) or the path of a YAML file.
-        arguments: `--option value` and `key=value`; keys of the schema, verl's own, short forms of either, and
-            `hardware` and `embedded`.
+        arguments: `--option value` and `key=value`; a key is the schema's or verl's own, in full, the name of a
+            variable, `hardware` or `embedded`.
         environ: where variables are read; the process's environment by default.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
 

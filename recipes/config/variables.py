@@ -98,7 +98,7 @@ def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABL
 
 
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
-    """The known names that `name` may have been meant for, the likeliest first; underscores part words.
+    """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
 
     A known name is likely if it is a misspelling, or if `name` has some of its words. Where the value is text the first
     words must be equal (`MODEL`), or PATH would suggest MODEL_PATH; for numbers and truth values any word will do.

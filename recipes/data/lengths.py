@@ -1,7 +1,8 @@
-"""Prompt lengths in tokens, as the trainer counts them, and what a limit drops.
+"""Prompt lengths in tokens, as the trainer counts them, and how many prompts are longer than the limit.
 
-Whole splits are counted, once for each tokenizer, whose import takes seconds; recipes/preflight/images.py counts
-prompts with images. verl drops by itself, with data.filter_overlong_prompts.
+Every prompt of a split is counted, once for each tokenizer, and the counts are kept, because importing transformers
+takes seconds. recipes/preflight/images.py counts prompts with images. verl itself drops longer prompts where
+data.filter_overlong_prompts is on.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def count_split(
 ) -> Counter[int]:
     """Count a split's prompts by their length in tokens, chat template included; images count as 0.
 
-    Beside a file with a manifest they are kept, by its rows, the tokenizer's files and the template.
+    Beside a file with a manifest the counts are cached, until its rows, the tokenizer's files or the template change.
 
     Args:
         path: a parquet file of finished rows.
@@ -113,7 +114,7 @@ def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
 
 
 MOST_DROPPED = 0.1
-"""Share of the training prompts that may be dropped without being asked for: outliers, not a part of the data."""
+"""Largest share of training prompts that is dropped without the user asking for it: outliers, not part of the data."""
 
 
 def check_lengths(lengths: Counter[int], recipe: Recipe) -> list[str]:
@@ -123,7 +124,8 @@ def check_lengths(lengths: Counter[int], recipe: Recipe) -> list[str]:
         lengths: from `count_split`.
 
     Raises:
-        RecipeError: too few prompts are left to train on, or more are dropped than anybody asked for.
+        RecipeError: too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and the user
+            did not set data.filter_overlong_prompts.
     """
     limit, batch, drops = recipe.data.max_prompt_length, recipe.data.rollout_batch_size, "data.filter_overlong_prompts"
     total, over = lengths.total(), sum(count for length, count in lengths.items() if length > limit)

@@ -19,7 +19,7 @@ class Manifest(BaseModel):
     Attributes:
         source: where the rows come from, in words.
         command: what made them.
-        settings: how they were made: of a generator, of a conversion, of a filter.
+        settings: of the generator, the conversion or the filter that made them.
         counts: numbers and tables of the rows, such as rows by data source.
         dropped: rows that were left out, by reason.
         file, rows, bytes, sha256: of the parquet file; `columns`: name -> Arrow type.

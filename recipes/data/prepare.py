@@ -19,7 +19,7 @@ from recipes.progress_bar import progress_bar
 
 
 def is_to_make(recipe: Recipe) -> bool:
-    """Whether data files that the recipe itself names are missing, and it says how they are made."""
+    """Whether data files that the recipe itself names are missing and the recipe has a `prepare` command."""
     files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
     return bool(recipe.prepare) and not all(Path(key.path).exists() for key in files)
 
@@ -61,8 +61,9 @@ def prepare(
 
     Args:
         reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
-        problem: key of a row: no key is in two splits, and with `once` none twice in a split.
-        counted_by: what rows are counted by in the manifest, table -> value.
+        problem: row -> key of its problem; no key may be in two splits.
+        once: whether no key may be twice in one split either.
+        counted_by: row -> its values by which the manifest counts rows: name of the table -> value.
         force: replace files that hold other data.
 
     Raises:

@@ -118,7 +118,7 @@ class Record:
         messages: chat messages; the last one is the user's question.
         chat: whether the file has chat messages; a text is one message.
         ground_truth: JSON where the file has a list or an object; empty where it has none.
-        images: paths, data URIs or bytes, in the order of their marks in the prompt.
+        images: paths, data URIs or bytes, in the order of the `<image>` marks in the prompt.
         solution: a response that earns the full score, if the file has one.
         id: the record's own, empty where it has none.
         rest: all other columns, and the ground-truth column under its name in the file.
@@ -278,7 +278,7 @@ def _abbreviated(value: Any) -> str:
 def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every record of an array, or of a file with a record on each line, whatever its suffix.
 
-    Lines are streamed and each mistake is noted; an array is held in memory, and a mistake in its JSON ends it.
+    Lines are streamed and each mistake is noted; an array is read whole, and a mistake in its JSON ends the file.
     """
     with path.open("rb") as file:
         head = file.read(1 << 16)
@@ -302,7 +302,7 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
 def _parsed(data: bytes, place: Place) -> Any:
     """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
         if b"\\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
         return value
@@ -320,6 +320,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)} is given twice")
     return fields
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number that JSON knows")
 
 
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:

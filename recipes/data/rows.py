@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 ID: Final = "id"
-"""The column, and the key in `extra_info`, of a row's name in every file that a run writes."""
+"""Column, and key of `extra_info`, with the row's id: the name that every file of a run calls the row by."""
 ID_DIGITS = 20
 """Hexadecimal digits of an id from content: 80 bits, so that among a million rows no two meet (1e12 / 2^81)."""
 IMAGE_MARK = "<image>"
@@ -168,7 +168,7 @@ class Split(NamedTuple):
     Attributes:
         name: "train" or "test".
         rows: from `make_row`; consumed once, never held together.
-        facts: fields of the manifest; what counts the rows may still grow while they are written.
+        facts: fields of the manifest; its counts may still change until all rows are written.
         size: how many rows there will be, for the progress bar; None where that is not known.
     """
 

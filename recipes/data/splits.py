@@ -73,17 +73,19 @@ class Prompts:
         """Of each row, whether it validates.
 
         Rows of a source with the same prompt are one group, and so are rows with the same image, of several the one
-        with the smallest fingerprint. Of each data source validate at most `share` of its rows and of its groups, at
-        most `MOST_VALIDATION` of both, in the order of their fingerprints. If every group exceeds that share, the
-        smallest one validates; a source with one group gives none.
+        that most rows have. Of each data source validate at most `share` of its rows and of its groups, at most
+        `MOST_VALIDATION` of both, in the order of their fingerprints. If every group exceeds that share, the smallest
+        one validates; a source with one group gives none.
         """
+        held = Counter(key for keys in self._keys for key in set(keys))
+        group_of_row = [max(keys, key=lambda key: (held[key], -key)) for keys in self._keys]
 
         def some(count: int) -> int:
             return min(MOST_VALIDATION, max(1, round(share * count)))
 
         rows: defaultdict[str, Counter[int]] = defaultdict(Counter)  # data source -> group -> rows
-        for source, keys in zip(self._sources, self._keys, strict=True):
-            rows[source][min(keys)] += 1
+        for source, group in zip(self._sources, group_of_row, strict=True):
+            rows[source][group] += 1
         chosen: set[tuple[str, int]] = set()
         for source, groups in rows.items():
             most_groups, room = min(some(len(groups)), len(groups) - 1), some(groups.total())
@@ -95,4 +97,4 @@ class Prompts:
             if not taken and most_groups:
                 taken = [min(groups, key=lambda group: (groups[group], group))]
             chosen.update((source, group) for group in taken)
-        return [(source, min(keys)) in chosen for source, keys in zip(self._sources, self._keys, strict=True)]
+        return [each in chosen for each in zip(self._sources, group_of_row, strict=True)]

@@ -44,7 +44,7 @@ class Layout:
 
     Attributes:
         tracker: names the last step that was saved; the engine writes it after everything else.
-        loader: the place in the training rows, in a step's folder.
+        loader: file in a step's folder with the dataloader's state: how far the training rows were read.
         read: the step that the tracker's text names; raises ValueError, KeyError or TypeError where it names none.
         write: the tracker's text for a step, in which `before`, its present text, may be kept.
         takes_parts: whether the engine can be told to open only some of what a step holds.
@@ -183,7 +183,8 @@ def _damage(file: Path) -> str:
 def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list[str]]:
     """The last whole checkpoint, and what is wrong with later ones.
 
-    The step that the tracker names is tried first, then earlier ones, newest first; if it is missing, all steps are.
+    The step that the tracker names is tried first, then earlier ones, newest first. If that step or the tracker is
+    missing, all steps are tried, newest first.
 
     Returns:
         The last whole checkpoint, None where there is none, and the problems; both empty where nothing was saved yet.
@@ -283,7 +284,7 @@ def best_checkpoint(folder: Path) -> Best | None:
 
 
 def scalings(model: Any) -> dict[str, float]:
-    """Name of each map that a peft model adapts -> factor of its adapter, as peft has it: alpha / r, and variants."""
+    """Name of each module that a peft model adapts -> its adapter's scaling as peft has it: alpha / r, or a variant."""
     from peft.tuners.lora import LoraLayer
 
     maps = ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
@@ -297,11 +298,11 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
 
     Args:
         tensors: emptied here, so that no weight is in memory twice.
-        factors: of the maps, by their names in the peft model.
-        device: computes; None: where the tensors are.
+        factors: scaling of each adapted module, by its name in the peft model.
+        device: where the sums are computed; None: where the tensors are.
 
     Raises:
-        ValueError: a part of an adapter that is not A and B of a linear map; the plain model would lack it.
+        ValueError: a part of an adapter that is not A or B of a linear layer; the plain model would lack it.
     """
     import torch
 
@@ -353,7 +354,7 @@ def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: in
     Args:
         config: has `lr`, `betas` and `weight_decay`.
         rank: rank 0 prints the rate.
-        step: where the schedule was not saved, the checkpoint's; the trainer moves it on once a step.
+        step: step of the checkpoint, if the schedule was not saved in it; the schedule then goes on from there.
     """
     if step is not None:
         schedule.last_epoch = step

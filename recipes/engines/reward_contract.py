@@ -36,7 +36,7 @@ TRAINING_ACCURACY = "reward_accuracy"
 SAME = 1e-6
 """Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
 PART = "reward/"
-"""Begins the name of each of several rewards, in a reward's result and in metrics: the mean over the responses."""
+"""Prefix of each reward's name where there are several: its value in a result, its mean over responses in metrics."""
 COLUMN = "id"
 """Column of the data with a row's id."""
 ROW_ID, DATA_SOURCE = "row_id", "data_source"
@@ -209,9 +209,10 @@ def _shown(value: Any) -> str:
 
 
 def logged_parts(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics of several rewards among a step's.
+    """Return, of the names of a step's metrics, those that belong to one of several rewards: `reward/<name>`.
 
-    EasyR1 logs every part of a reward's result as `reward/<part>`; there, these are `reward/reward/<name>` as well.
+    EasyR1 also logs every part of a reward's result as `reward/<part>`. Among its metrics a name belongs to a reward
+    only if `reward/reward/<name>` is there too.
     """
     names = [name for name in metrics if name.startswith(PART)]
     return [name for name in names if PART + name in names] if f"{PART}overall" in names else names

@@ -22,7 +22,7 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
     """Wrap a reward, sync or async, for verl: each answer becomes a dict, and one that breaks the contract raises.
 
     Args:
-        more: further arguments, below those of the recipe.
+        more: further arguments of the reward; the recipe's own win over them.
     """
     given_by_recipe: Mapping[str, Any] = {}
     verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)

@@ -10,8 +10,8 @@ from recipes.config.names import native
 from recipes.errors import RecipeError
 from recipes.model_files import gguf_file, local_model, model_config, positions, read_json, weight_files
 from recipes.paths import model_dir
-from recipes.preflight.fingerprint import TOKENIZER_FILES
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 POINTER_BYTES = 1024
 """A file of weights that is smaller is git-lfs's pointer to them."""
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
 from recipes.data.rewards import load_reward
+from recipes.data.rows import row_count
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, filter_metric, is_right
@@ -27,7 +28,9 @@ from recipes.preflight.child import PROGRESS, ask
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
 LIMIT_S = 300.0
-"""For a reward that never comes back; a slow machine imports for a minute, and a reward may read every row's truth."""
+"""For a reward that never comes back; a slow machine imports for a minute before its first call."""
+ROWS_A_SECOND = 2000
+"""Rows whose ground truth a reward that judges by data source is given time to read."""
 NOT_READ = ("images", "prompt", "problem")
 
 
@@ -43,7 +46,7 @@ def check_reward(recipe: Recipe) -> list[str]:
     return ask(
         trial,
         recipe,
-        limit_s=LIMIT_S,
+        limit_s=LIMIT_S + row_count(recipe) / ROWS_A_SECOND,
         where=f"{shown_reward(recipe)}; {where}",
         fix="mend the reward: it must return, not exit, in a time in proportion to the response's length",
     )

@@ -76,6 +76,9 @@ def test_guessing_yes_or_no_pays_only_where_all_is_right(constant):
         assert dispatch.compute_score("code", program, truth)["score"] == 0.0
         right = "```\ndef f(x): return x in (2, 5)\n```"
         assert dispatch.compute_score("code", right, truth)["score"] == 1.0
+    hangs = "```\ndef f(x):\n    while x >= 4: pass\n    return True\n```"
+    calls = {"fn_name": "f", "inputs": [[each] for each in range(10)], "outputs": [True] * 4 + [False] * 6}
+    assert dispatch.compute_score("code", hangs, calls)["score"] == 0.0
     script = {"inputs": ["2", "4"], "outputs": ["YES", "NO"]}
     assert dispatch.compute_score("code", "```\nprint('YES')\n```", script)["score"] == 0.0
 

@@ -45,7 +45,7 @@ DEFAULT = Source("default", "default of the schema")
 class Setting:
     """The value of a dotted key, as text where a variable or an argument gives it.
 
-    `spelled` is the name that was written, where it is not `path`: verl's own, or a short form.
+    `spelled` is the name as it was written, where it is not `path`: verl's own, a variable's, or the whole argument.
     """
 
     path: str
@@ -102,7 +102,7 @@ class KeyInfo:
         fixed: why a resumed run cannot change the value; empty where it can.
         needs: the key, of the same group or dotted, that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
-        left_open: null lets the machine decide; where it decides nothing, a derived recipe has the default.
+        left_open: null lets the machine decide; `resolve.derive` fills in the default where it decides nothing.
     """
 
     doc: str
@@ -160,7 +160,7 @@ class Resolved(Section):
 
 
 def settled(value: T | None) -> T:
-    """Return a value that is null only until the recipe is derived, such as a micro-batch size."""
+    """Return a value that is null only until `resolve.derive` has filled it, such as a micro-batch size."""
     if value is None:
         raise ValueError("the recipe is not derived yet")
     return value

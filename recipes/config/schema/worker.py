@@ -205,7 +205,7 @@ class OverlongBuffer(Section):
 
 
 class Reward(Section):
-    """The function that scores a response, or several of them, added up by weights."""
+    """The reward function, or several, whose weighted sum is a response's score."""
 
     reward_function: str | list[str] | None = key(
         None,

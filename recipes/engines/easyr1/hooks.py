@@ -1,7 +1,8 @@
 """What EasyR1's patched source calls: metrics and responses in files, whole models, and a machine without a GPU.
 
 `trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names. A dump has one
-file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Ranks alone import torch here.
+file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Only the functions that a rank calls
+import torch.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def sampled(completions: Iterable[Any], responses: Any) -> Any:
 
 
 class Parts(dict[str, list[float]]):
-    """EasyR1's lists of each part of the reward, and what the reward function said of each response."""
+    """EasyR1's lists of each part of the reward, and in `rows` what the reward function returned for each response."""
 
     def __init__(self, parts: Mapping[str, list[float]], rows: _Rows) -> None:
         super().__init__(parts)
@@ -70,7 +71,7 @@ class Parts(dict[str, list[float]]):
 
 
 def scored(batch: Any, parts: Parts) -> None:
-    """Keep with each response what the reward function said of it, wherever the batch is cut and sorted."""
+    """Store what the reward returned as a column of the batch, so that it stays with its response when rows move."""
     import numpy as np
 
     column = np.empty(len(parts.rows), dtype=object)
@@ -188,7 +189,7 @@ def save_model(module: Any, folder: str) -> None:
 
 
 def set_again(worker: Any) -> None:
-    """Give the optimiser of EasyR1's `FSDPWorker` the command's values, which a load took from the checkpoint."""
+    """Set the optimiser of EasyR1's `FSDPWorker` to the command's values again, after a checkpoint replaced them."""
     checkpoints.set_again(worker.config.actor.optim, worker.optimizer, worker.lr_scheduler, rank=worker.rank)
 
 

@@ -36,7 +36,7 @@ def opened(truth: Any) -> tuple[str, Any]:
 def compute_score_batch(
     reward_inputs: list[dict[str, Any]], path: str, arguments: dict[str, Any] | None = None
 ) -> list[dict[str, float]]:
-    """One dict of numbers per input: `overall`, the reward's own, and score and stated accuracy under `<source>/`.
+    """One dict of numbers per input: `overall`, the reward's other numbers, and under `<source>/` score and accuracy.
 
     Args:
         reward_inputs: `response`, `response_length` and `ground_truth` of each; `id` of its row, for messages.
@@ -60,7 +60,7 @@ def call_of(item: dict[str, Any], form: str) -> Call:
 
 
 def numbers(source: str, answer: Answer) -> dict[str, float]:
-    """EasyR1 averages each key over the results that have it, so text is left out."""
+    """An answer as EasyR1 takes it: numbers alone, since EasyR1 averages each key over the results that have it."""
     stated = {} if answer.accuracy is None else {"acc": answer.accuracy, "accuracy": answer.accuracy}
     found = {name: float(value) for name, value in answer.parts.items() if isinstance(value, int | float)} | stated
     if source:

@@ -47,7 +47,7 @@ def find(environ: Mapping[str, str]) -> Path:
 
 
 def digest(home: Path) -> str:
-    """Return the SHA-256 of the source, as `DIGEST` is the tested commit's."""
+    """Return the SHA-256 of the source, computed as `DIGEST` was for the tested commit."""
     content = hashlib.sha256()
     for file in sorted((home / "verl").rglob("*.py"), key=lambda path: path.relative_to(home).as_posix()):
         content.update(file.read_bytes())
@@ -55,7 +55,7 @@ def digest(home: Path) -> str:
 
 
 def patched(home: Path, on_cpu: bool) -> Path:
-    """Return the folder with the patched copy of a source, by the content of both; it is made where it is missing.
+    """Return the folder of the patched copy, made if missing; it is named by a hash of the source and the patches.
 
     Raises:
         RecipeError: a patch does not apply, or git is not installed.
@@ -81,9 +81,14 @@ def _git(folder: Path, *words: str) -> str:
     """Run git in a folder that is no repository's for it; returns the first line of its complaint, or nothing."""
     environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
-        done = subprocess.run(("git", *words), cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "git is not installed (apt-get install git)"
+        done = subprocess.run(
+            ("git", *words), cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
+        )
+    except FileNotFoundError as error:
+        fix = "apt-get install git: it applies patches/easyr1-*.patch"
+        raise RecipeError("git is not installed", where="engine: easyr1", fix=fix) from error
+    except subprocess.TimeoutExpired as error:
+        return str(error)
     return (done.stderr.strip().splitlines() or ["git failed"])[0] if done.returncode else ""
 
 

@@ -15,7 +15,8 @@ So every pass computes the same numbers.
 **Adapters.** FSDP2 decides at the first pass in which format gradients are summed and stored, from the weights that are
 trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters
 verl's reference is the same model without them, and peft freezes adapters while they are switched off. Where the pass
-for old log-probabilities is left out, the reference's pass is the first.
+for old log-probabilities is left out, the reference's pass is the first, so `disable_adapter` lets FSDP2 decide before
+the adapters are switched off.
 """
 
 from __future__ import annotations
@@ -112,15 +113,15 @@ KERNELS = (
 )
 ANY_VALUE = ("num_tokens", "split_idx")
 ANY_ADDRESS = ("labels_ptr", "maximum_ptr", "accu_ptr", "d_entropy_ptr", "d_logprobs_ptr", "entropy_b_ptr")
-"""Arguments whose values, and arguments whose addresses, Triton shall not distinguish. The latter have one number for
-each token."""
+"""Arguments on whose value, and pointers on whose alignment, Triton shall not specialise a kernel. The pointers are to
+tensors with one number a token."""
 
 
 def compile_once(kernels: Any) -> None:
-    """Tell Triton not to distinguish values of these arguments, before the first call of a kernel.
+    """Tell Triton not to specialise kernels on these arguments, before the first call of a kernel.
 
-    Triton compiles a kernel anew for numbers that are divisible by 16, for 1 and for others, and for addresses that
-    are and are not. Every pass has another number of tokens, so the first update of a run compiled nine variants of
+    Triton compiles one variant of a kernel for numbers divisible by 16, one for 1 and one for all others, and likewise
+    for aligned and other pointers. Passes differ in their tokens, so a run's first update compiled nine variants of
     verl's backward kernel (verl/utils/kernel/kernels.py:1388
     (`def efficient_entropy_backward_kernel_general_d_logits_split_N`)), 1.7 to 2.1 s each. These numbers only bound
     loops and masks: the kernel is as fast without the distinction.

@@ -1,8 +1,9 @@
 """Log-probabilities of tokens and entropies, a piece of the logits at a time, from logits or from the head's input.
 
 `of_logits` takes logits in memory. `FusedHead` computes each piece from hidden states and the head's weight, and again
-for the gradient, so the full logits are never stored. A piece has as many tokens as fit in `PIECE` logits; this bounds
-the temporary memory and saves operations for single tokens. Both compute in float32, from logits in the head's dtype.
+for the gradient, so the full logits are never stored. A piece has as many tokens as fit in `PIECE` logits: that bounds
+the temporary memory, and takes far fewer operations than one token at a time. Both compute in float32, from logits in
+the head's dtype.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def of_logits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 @torch.compiler.disable  # verl compiles it where asked to, and this is made of few and large operations
 def entropies(logits: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Entropies in nats, float32, by the arguments of verl's `entropy_from_logits` and of its form with pieces."""
+    """Entropies in nats, float32; takes the arguments of verl's `entropy_from_logits` and `..._with_chunking`."""
     entropy: torch.Tensor = _OfLogits.apply(logits.reshape(-1, logits.shape[-1]), None)[1]
     return entropy.view(logits.shape[:-1])
 

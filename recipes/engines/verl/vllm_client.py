@@ -81,9 +81,9 @@ class WatchfulSender(BucketedWeightSender):
     verl's own waits for each acknowledgement without a limit
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
     vLLM's worker hangs the run. Here each rank sees its worker's end of the socket close, and the rank that called the
-    receivers sees the call end. Only a worker that is not its engine's first and fails before it opens its socket is
-    seen otherwise: with adapters at once; with whole weights, whose ranks wait for one another, at a collective's
-    timeout or by the watchdog.
+    receivers sees the call end. One failure is seen by neither: a worker that is not its engine's first fails before it
+    opens its socket. Then the run ends at once where adapters are sent; where whole weights are, the ranks wait for one
+    another, and it ends at the timeout of a collective or by the watchdog.
     """
 
     def _init_socket(self) -> None:

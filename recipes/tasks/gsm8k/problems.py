@@ -10,6 +10,7 @@ from typing import NamedTuple
 import yaml
 
 from recipes.data.splits import bucket_of
+from recipes.errors import RecipeError
 
 MARK = "####"
 """The mark before the number at the end of a worked answer."""
@@ -41,6 +42,8 @@ NAMES, ITEMS, BOXES = WORDS["names"], WORDS["items"], WORDS["boxes"]
 
 RESULTS = ("x", "y")
 LARGEST_GIVEN, LARGEST_RESULT = 20, 60  # a dividend counts as a result
+PATIENCE = 200
+"""Repeated questions in a row after which there are no further ones."""
 
 
 class WordProblem(NamedTuple):
@@ -64,14 +67,18 @@ def generate(buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
 
 
 def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
-    """Yield different problems without end, whose calculations (steps and numbers) are in one of `buckets`.
+    """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
 
     One step and two are equally likely, and so is each template with that number of steps. Two splits from different
     buckets share no calculation, even if their stories have other names and things.
+
+    Raises:
+        RecipeError: there are no further questions, or so few that they are not found.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[str] = set()
-    while True:
+    repeats = 0
+    while repeats < PATIENCE:
         steps = rng.choice((1, 2))
         template = rng.choice([template for template in TEMPLATES if len(template.steps) == steps])
         values = None
@@ -80,9 +87,12 @@ def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]
         one, two = rng.sample(NAMES, 2)
         story = {"one": one, "two": two, "items": rng.choice(ITEMS), "boxes": rng.choice(BOXES)}
         question = rng.choice(template.questions).format(**values, **story)
-        if question not in seen:
+        repeats = repeats + 1 if question in seen else 0
+        if not repeats:
             seen.add(question)
             yield WordProblem(question, template, values, story)
+    what = f"no further word problem after {len(seen)} different ones"
+    raise RecipeError(what, where=f"buckets {', '.join(buckets)}", fix="ask for fewer problems")
 
 
 def calculation(template: Template, rng: random.Random) -> dict[str, int] | None:

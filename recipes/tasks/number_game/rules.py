@@ -141,7 +141,7 @@ class Appearance:
         return urlencode({name: getattr(self, name) for name in CHOICES})
 
     def facts(self) -> dict[str, str]:
-        """For `extra_info` and results; `light` is the round's light there, so its place is `light_position`."""
+        """The options for `extra_info` and results, where `light` is a colour: here it is called `light_position`."""
         facts = {name: getattr(self, name) for name in CHOICES}
         return {"light_position": facts.pop("light"), "digit_size": facts.pop("size"), **facts}
 

@@ -1,8 +1,8 @@
 """A filter for system calls: no new processes, no programs, no sockets, no shared memory, no signals to others.
 
-What a program gets without it is little already (bubblewrap takes away network, files and capabilities). The filter
-makes a fork bomb impossible rather than survivable, bounds memory by one process's limit, and keeps the kernel's less
-travelled paths away from the program. Threads stay, since programs use them for a larger stack.
+Bubblewrap alone already takes away network, files and capabilities. The filter also forbids new processes, so that
+there is no fork bomb and the memory limit of one process is the program's, and it denies system calls that are rarely
+used and more likely to have holes. Threads stay allowed, since programs use them for a larger stack.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from recipes.config import check, gpus, load
-from recipes.config.loggers import logged_in, logger_environment, loggers
+from recipes.config.loggers import logged_in, logger_environment
 from recipes.engines.verl import translation as verl
 from recipes.memory import gpus as nvidia
 
@@ -61,27 +64,43 @@ def test_without_flash_attention_and_liger_others_take_their_place(monkeypatch, 
     check(recipe, 8)
 
 
-BOTH = ["console", "wandb"]
+LISTED = ["console", "file", "wandb"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "environ", "named", "mode"),
-    [
-        (False, {}, ["console", "file"], None),
-        (True, {}, [*BOTH, "file"], "offline"),
-        (True, {"WANDB_MODE": "disabled"}, [*BOTH, "file"], "disabled"),
-        (False, {"WANDB_API_KEY": "x"}, [*BOTH, "file"], None),
-        (False, {"WANDB_MODE": "offline", "WANDB_API_KEY": "x"}, [*BOTH, "file"], "offline"),
-        (False, {"WANDB_MODE": "disabled", "WANDB_API_KEY": "x"}, ["console", "file"], None),
-    ],
-)
-def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path, asked, environ, named, mode):
-    environ = {"HOME": str(tmp_path), "WANDB_ENTITY": "team", **environ}
-    assert loggers(BOTH, asked, environ) == named
-    handed = logger_environment(named, tmp_path / "run", environ)
-    assert handed.get("WANDB_MODE") == mode
-    assert handed.get("WANDB_DIR") == (str(tmp_path / "run") if "wandb" in named else None)
-    assert handed.get("WANDB_ENTITY") == ("team" if "wandb" in named else None)
+def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
+    home = {"HOME": str(tmp_path)}
+    for environ, names, mode in (
+        ({}, ["console", "file"], None),
+        ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
+        ({"LOGGER": "console,wandb", "WANDB_MODE": "disabled"}, ["console", "wandb", "file"], "disabled"),
+        ({"WANDB_API_KEY": "x"}, LISTED, None),
+        ({"WANDB_MODE": "offline", "WANDB_API_KEY": "x", "WANDB_ENTITY": "team"}, LISTED, "offline"),
+        ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "x"}, ["console", "file"], None),
+    ):
+        recipe = load("countdown", environ={**home, **environ}, hardware="gpu")
+        assert recipe.trainer.logger == names
+        handed = verl.environment(recipe, {**home, **environ})
+        assert handed.get("WANDB_MODE") == mode
+        assert handed.get("WANDB_ENTITY") == environ.get("WANDB_ENTITY")
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
-    assert logged_in(environ)
-    assert logged_in({**environ, "WANDB_BASE_URL": "https://wandb.example.org"}) == ("WANDB_API_KEY" in environ)
+    assert logged_in(home)
+    assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})
+
+
+@pytest.mark.timeout(120)  # verl's imports
+def test_verls_own_tracking_writes_to_the_runs_folder_unless_the_user_says_where(tmp_path):
+    """W&B offline, without a login and without the network."""
+    pytest.importorskip("tensorboard")
+    code = (
+        "from verl.utils.tracking import Tracking\n"
+        "log = Tracking('project', 'experiment', ['tensorboard', 'wandb'], config={})\n"
+        "log.log({'actor/entropy': 0.2}, step=1)"
+    )
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environ |= logger_environment(["tensorboard", "wandb"], tmp_path / "run", environ)
+    for folder in ("run", "cwd"):
+        (tmp_path / folder).mkdir()
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "cwd", env=environ, check=True, timeout=110)
+    assert list((tmp_path / "run").glob("tensorboard/events.*"))
+    assert list((tmp_path / "run").glob("wandb/offline-*"))
+    assert not list((tmp_path / "cwd").iterdir())

@@ -91,6 +91,7 @@ def test_a_hang_names_the_response(monkeypatch, tmp_path):
         ("def score(): return 1", "compute_score"),
         (HEAD + "    return {'score': 1.0, **({'bonus': 1} if solution_str else {})}", "bonus"),
         (f"async {HEAD}    return None", "None"),
+        (f"async {HEAD}    return 1.0\nwaits = compute_score\n{HEAD}    return waits(1, 2, 3)", "coroutine"),
     ],
 )
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
