@@ -24,7 +24,7 @@ class TrainingResult:
     """A run that ended.
 
     Attributes:
-        exit_code: the launcher's; 0 where all steps are done.
+        exit_code: the launcher's exit code; 0 where all steps are done.
         folder: `artifacts/runs/<experiment>`.
         steps: the metrics of every step of the experiment, those of earlier attempts included.
         checkpoint: the last one, or None.
@@ -90,7 +90,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
 
 
 def _typed(name: str, value: object) -> str:
-    """A value as one would type it. Raises RecipeError for one that no command line has, such as a function."""
+    """A value as text for a command line. Raises RecipeError for one that cannot be typed, such as a function."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ class Completion(NamedTuple):
     """One response.
 
     Attributes:
-        text: its content, without what a reasoning parser took out.
+        text: its content, without the thinking that the server's reasoning parser took out.
         tokens: its length; None where the server does not say it.
         truncated: whether the limit on tokens cut it off.
         reasoning: whether a reasoning parser took the thinking out.
@@ -30,7 +30,7 @@ class ChatServer:
 
     Args:
         api_base: address with its /v1.
-        model: the name under which it serves the model.
+        model: the name under which the server serves the model.
         retries: tries after the first one, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's Retry-After says.
         timeout: seconds for one request.
 

@@ -45,7 +45,7 @@ class RecipeErrors(RecipeError):
 
 
 def raise_together(errors: Sequence[RecipeError]) -> None:
-    """Raise the errors as one; none raises nothing."""
+    """Raise the errors as one exception; without errors, do nothing."""
     if errors:
         raise errors[0] if len(errors) == 1 else RecipeErrors(errors)
 

@@ -27,7 +27,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 class Tail:
-    """The complete lines of a growing file from an offset on, without their ends."""
+    """The complete lines of a growing file from an offset on, without their line ends."""
 
     def __init__(self, path: Path, ends: bytes = b"\n", offset: int = 0) -> None:
         self._path, self._ends, self._offset, self._rest = path, re.compile(b"[" + ends + b"]"), offset, b""
@@ -57,7 +57,7 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into; it replaces `target` when the block ends well, and vanishes when it does not."""
+    """A new folder to write into; it replaces `target` when the block succeeds, and is deleted when it raises."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

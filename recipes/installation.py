@@ -81,7 +81,7 @@ def _normal(name: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Answer one question of the set-up script; 1 where something is missing."""
+    """Answer one question of the set-up script; returns the exit code: 1 where a pin is not met, 2 for wrong usage."""
     match arguments:
         case ["pins", extra]:
             print("\n".join(pins(extra, CONSTRAINTS.read_text(encoding="utf-8"))))

@@ -1,4 +1,4 @@
-"""Scripts that are started with a Python without the packages go on with the repository's own environment."""
+"""Scripts whose Python lacks the packages are started again with the repository's own environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from recipes.paths import ROOT
 
 ENVIRONMENTS = (".venv", ".venv.cpu", ".venv.gpu")
-"""Environments of scripts/setup_env.sh, the machine's natural one first."""
+"""Environments that scripts/setup_env.sh makes; `.venv` is the one for this machine's hardware."""
 NEEDED = ("typer", "omegaconf", "pydantic", "pyarrow", "psutil")
-"""Packages of the set-up that the scripts import, and that another Python rarely has all of."""
+"""Packages that the scripts import; a Python outside these environments rarely has all of them."""
 
 
 def ensure() -> None:

@@ -50,7 +50,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     """Make the data, check, train, and sum up.
 
     Args:
-        task, overrides: what the user typed, which the next command repeats.
+        task, overrides: what the user typed; the commands printed at the end repeat it.
 
     Returns:
         The exit code of the launcher.
@@ -78,7 +78,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
 
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
-    """Return what the trainer's environment has beyond the launcher's."""
+    """Return the environment variables that the trainer gets in addition to the launcher's."""
     variables = {
         "PYTHONPATH": python_path(),
         **ENGINES[recipe.engine].environment(recipe, os.environ),
@@ -90,7 +90,7 @@ def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
 def show_plan(recipe: Recipe) -> int:
     """Print what would run: the resolved YAML, the trainer's command, the accounting, and what the checks say.
 
-    Data that has to be converted is converted, since the command names the rows.
+    The user's data is converted where that is needed, since the command names the converted files.
 
     Returns:
         The exit code: 2 where a check would stop the run.

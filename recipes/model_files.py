@@ -57,11 +57,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 ALREADY_SCALED = ("su", "longrope", "llama3")
-"""Kinds of rotary embeddings whose factor `max_position_embeddings` holds already, as vLLM reads them."""
+"""RoPE types for which `max_position_embeddings` already includes the scaling factor, as vLLM reads them."""
 
 
 def positions(folder: Path | None) -> int | None:
-    """The tokens of the longest sequence that a local model knows; None where its `config.json` does not say.
+    """The longest sequence in tokens that a local model supports; None where its `config.json` does not say.
 
     As vllm/config/model.py:2396 (`if rope_type not in`).
     """

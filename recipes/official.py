@@ -97,7 +97,7 @@ _NEEDS = {
     **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},
     "worker.actor.max_token_len_per_device": "worker.actor.dynamic_batching",
 }
-"""Key -> the switch without which it means nothing in our recipe."""
+"""Key -> the switch without which it has no effect in our recipe."""
 _OURS = read(SNAPSHOTS / "ours.yaml")
 HARDWARE, OF_DEFAULTS = _OURS["hardware"], _OURS["reasons_of_defaults"]
 """Patterns of the keys that the machine decides, and why defaults of the schema differ; `ours.yaml` says more."""
@@ -282,7 +282,7 @@ def page(table: Table) -> str:
 
 
 def parts(table: Table) -> tuple[list[Row], list[Row], list[Row]]:
-    """Keys that an example has with another value, the machine's last; keys as in all examples; keys that none has."""
+    """Rows that differ from an example (hardware last), rows equal to all examples, rows that no example has."""
     aligned = [row for row in table.rows if row.status == "aligned"]
     others = [row for row in table.rows if row.status != "aligned"]
     ours_alone = [row for row in others if all(value is ABSENT for value in row.official)]

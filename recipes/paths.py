@@ -16,7 +16,7 @@ CONFIGS = ROOT / "configs"
 
 
 def artifacts() -> Path:
-    """The folder that holds everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError below a file."""
+    """The folder for everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError for a file or below one."""
     folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
     if (nearest := next(path for path in (folder, *folder.parents) if path.exists())).is_dir():
         return folder
@@ -24,7 +24,7 @@ def artifacts() -> Path:
 
 
 def outputs() -> Path:
-    """`outputs`, which holds the custom kit's checkpoints; in the artifacts where `ARTIFACTS_DIR` moves those."""
+    """`outputs`, which holds the custom kit's checkpoints; inside `ARTIFACTS_DIR` where that is set."""
     moved = os.environ.get("ARTIFACTS_DIR")
     return artifacts() / "outputs" if moved else ROOT / "outputs"
 

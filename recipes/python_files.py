@@ -1,6 +1,6 @@
 """Reward files: `file.py:function`, loading one, awaiting async rewards, and the files that a reward uses.
 
-Every process that judges a response imports this: the standard library alone.
+Every process that judges a response imports this module, so it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 _loop: asyncio.AbstractEventLoop | None = None
 _starting = threading.Lock()
 THREAD = "async rewards"
-"""The thread of the loop in which they are awaited."""
+"""Name of the thread whose event loop runs async rewards."""
 
 
 def split_function(text: str) -> tuple[str, str | None]:
@@ -42,7 +42,7 @@ def name_of(location: str) -> str:
 
 
 class _FromSource(importlib.machinery.SourceFileLoader):
-    """Compile the file as it is now: kept bytecode stands for a file of the same size changed in the same second."""
+    """Always compile the file: cached bytecode would still be used after a same-size change in the same second."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -63,8 +63,8 @@ def loaded(path: str | Path, name: str) -> ModuleType:
 def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Return what an async reward gives, or raise what it raises; threads wait for theirs at the same time.
 
-    All are awaited in one event loop a process, as verl awaits them: a client that a reward keeps between its calls
-    belongs to the loop of the first. Raises RuntimeError within that loop, which would wait for itself.
+    One event loop per process runs all of them, as in verl: a client that a reward keeps between its calls is bound to
+    the loop of the first call. Raises RuntimeError in that loop's thread, which would deadlock.
     """
     import asyncio
 
@@ -76,7 +76,7 @@ def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
     try:
         waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
         return waiting.result()
-    except BaseException:  # Ctrl-C among them; nothing happens to what is done
+    except BaseException:  # Ctrl-C among them; cancelling a finished future does nothing
         if waiting is not None:
             waiting.cancel()
         raise
@@ -94,7 +94,7 @@ def _started_loop() -> asyncio.AbstractEventLoop:
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    while True:  # a reward that exits stops the loop; who waits for it hears of that in the loop's next round
+    while True:  # SystemExit in a reward stops the loop; its next round passes the exception to the caller
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
 
@@ -104,11 +104,11 @@ def _forget_loop() -> None:
     _loop, _starting = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_loop)  # a fork has the loop's memory and not its thread
+os.register_at_fork(after_in_child=_forget_loop)  # a forked child has the loop object but not its thread
 
 
 def find_beside(path: str | Path) -> None:
-    """Let a file import what lies beside it; its folder is the last on the path, where it hides no other module."""
+    """Let a file import its neighbours; its folder is appended to `sys.path`, where it shadows no other module."""
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -126,8 +126,8 @@ def helpers(path: Path) -> dict[str, Path]:
 def own_files(path: Path) -> list[Path]:
     """A file, the Python files of its own folder that it loads, and the files there that it opens, without running it.
 
-    A file loads another by importing it, or by its path, which then stands in it as a text: `"helper.py"`,
-    `"words/list.txt"`, or the name of a package, of which every file counts. A path that is put together while the
+    A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`,
+    `"words/list.txt"`, or the name of a package, of which every Python file counts. A path that is built while the
     reward runs is not found.
     """
     root, found, waiting = path.parent, dict[Path, None](), [path]
@@ -147,9 +147,9 @@ def own_files(path: Path) -> list[Path]:
 
 
 def contents(locations: Sequence[str]) -> dict[str, str]:
-    """File -> SHA-256, of rewards and of what they take from their own folders; a relative name, and its function.
+    """Relative file name -> SHA-256, of rewards and what they load from their folders; `function` -> its name.
 
-    Files of several rewards have the reward's place before their names.
+    With several rewards, the reward's number comes before each name.
     """
     found: dict[str, str] = {}
     for place, location in enumerate(locations, 1):
@@ -162,9 +162,9 @@ def contents(locations: Sequence[str]) -> dict[str, str]:
 
 
 def _names(file: Path) -> tuple[set[str], set[str]]:
-    """Return what a Python file imports, relative imports with their dots, and the texts in it that may name a file.
+    """Return what a Python file imports, relative imports with their dots, and its strings that may name a file.
 
-    A file that cannot be read has none; others report it.
+    Both are empty for a file that cannot be read or parsed; its error is reported elsewhere.
     """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8") if file.suffix == ".py" else "")

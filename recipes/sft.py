@@ -1,6 +1,6 @@
 """Warm start: supervised fine-tuning (SFT) on the worked answers of a recipe's rows, by verl's `sft_trainer`.
 
-GRPO learns only where a group of responses disagrees. A model that answers nothing right is first shown worked answers.
+GRPO learns only from groups whose scores differ. A model that answers nothing right first learns from worked answers.
 `python -m recipes.sft TASK [key=value ...]` writes them as chat messages, starts verl's trainer, and puts the model in
 `artifacts/models/<experiment>`, where MODEL_PATH finds it.
 """
@@ -68,12 +68,12 @@ SAME_AS_ACTOR = {
 WORKED = "solution"
 """Field of `extra_info` that holds a row's worked answer, as the model should write it."""
 LINES = 50
-"""Steps that are printed, of a run that has more."""
+"""The most steps that are printed; a longer run prints every n-th."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A warm start: the recipe it belongs to, verl's configuration, and what of it is not verl's default."""
+    """A warm start: the recipe that it belongs to, verl's configuration, and the overrides of verl's defaults."""
 
     recipe: Recipe
     settings: Any  # verl's sft_trainer_engine.yaml as Hydra composes it
@@ -153,11 +153,11 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
     """Write each training row's prompt and worked answer as chat messages.
 
     Returns:
-        (rows written, rows left out because they are longer than prompt and response may be together).
+        (rows written, rows left out because they have more tokens than the limit).
 
     Raises:
-        RecipeError: a row has no worked answer, or an image; a template that does not begin a conversation with its
-            prompt; no row is short enough.
+        RecipeError: a row has no worked answer, or has an image; the chat template fails, or writes the prompt in other
+            tokens when the answer follows; no row is short enough.
     """
     data, model = chosen.settings.data, chosen.settings.model
     tokenizer = chat_tokenizer(
@@ -241,7 +241,7 @@ def run(chosen: Plan, console: Console) -> int:
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.settings.data.max_length} tokens)")
     steps = steps_of(chosen, rows)
     chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
-    shutil.rmtree(checkpoints, ignore_errors=True)  # of an attempt that made no model
+    shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model
     with opened(chosen.experiment) as files:
         files.metrics.unlink(missing_ok=True)
         files.log.unlink(missing_ok=True)
@@ -280,7 +280,7 @@ def run(chosen: Plan, console: Console) -> int:
 
 
 def steps_of(chosen: Plan, rows: int) -> int:
-    """Return the updates of a warm start on so many rows; MAX_STEPS ends it earlier.
+    """Return the number of updates of a warm start on `rows` rows, at most MAX_STEPS.
 
     Raises:
         RecipeError: a batch has more rows than there are.
@@ -297,7 +297,7 @@ def steps_of(chosen: Plan, rows: int) -> int:
 
 
 def _show(step: Step, progress: Progress, last: int) -> None:
-    """Print every so many steps, and the last; other lines of the metrics are of validations."""
+    """Print every n-th step and the last, at most `LINES`; metrics lines without a training loss are validations."""
     if (step.step == last or step.step % -(-last // LINES) == 0) and "train/loss" in step.data:
         progress.note(
             f"step {step.step} | loss {step.data['train/loss']:.4f} | grad-norm {step.data['train/grad_norm']:.3f} | "

@@ -58,9 +58,9 @@ def mean_with_interval(
     Args:
         values: one finite number per question (or game, or query).
         bounds: smallest and largest value that a question can have.
-        unit: what the values are of, for `Interval.method`.
-        seed: of the bootstrap's resampling.
-        clusters: of each value, the question that it is of; None where all are different.
+        unit: what each value belongs to, for `Interval.method`.
+        seed: for the bootstrap's resampling.
+        clusters: the question that each value belongs to; None where all are different.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
@@ -82,8 +82,8 @@ class Paired:
     """Second minus first, on the same questions.
 
     Attributes:
-        questions: how many; `different`: of them, those with a prompt and truth of their own.
-        won, lost: questions whose value rose, and fell.
+        questions: number of pairs; `different`: number of distinct questions (clusters) among them.
+        won, lost: number of pairs whose value rose, and fell.
         test: how the p-value was made.
     """
 
@@ -111,7 +111,7 @@ def paired_difference(
     Args:
         first, second: one value per question, in one order.
         bounds: smallest and largest value of a question.
-        clusters: of each value, the question that it is of; None where all are different.
+        clusters: the question that each value belongs to; None where all are different.
     """
     before, after = (np.asarray(values, dtype=np.float64) for values in (first, second))
     changes = after - before
@@ -129,7 +129,7 @@ def paired_difference(
 
 
 def repeated(clusters: Sequence[Hashable] | None) -> bool:
-    """Return whether several values are of one question."""
+    """Return whether several values belong to one question."""
     return clusters is not None and len(set(clusters)) < len(clusters)
 
 
@@ -138,12 +138,12 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
 
     The interval is a bootstrap over the questions, widened where the exact interval given the number of questions that
     changed sides is wider (Clopper and Pearson 1934, on the share of `won` among them). So it excludes 0 where the
-    exact McNemar test has p < 0.05, and nowhere else. The exact interval alone takes that number for certain: where
+    exact McNemar test has p < 0.05, and nowhere else. The exact interval alone treats that number as known: where
     nearly all changes went one way it covered the truth in 70% of simulated cases.
 
     Args:
         won: questions that only the second model answers rightly; `lost`: that only the first does.
-        questions: all of them.
+        questions: the number of all questions.
     """
     from scipy.stats import binomtest
 
@@ -163,7 +163,7 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """McNemar's exact two-sided p-value: the probability, were both models equally good, of so uneven a split.
+    """McNemar's exact two-sided p-value: how likely a split at least this uneven is if both models are equally good.
 
     Args:
         won, lost: see `difference_of_shares`.
@@ -230,8 +230,8 @@ def mean_over_seeds(values: Sequence[float]) -> Interval:
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Probability that k of n responses, drawn without replacement, hold at least one of the `correct` ones.
 
-    Source: Chen et al. 2021, arXiv:2107.03374, equation 1: 1 - C(n - c, k) / C(n, k), here in exact integers. Over
-    repeated sampling its mean is 1 - (1 - p)^k, which 1 - (1 - c/n)^k is not.
+    Source: Chen et al. 2021, arXiv:2107.03374, equation 1: 1 - C(n - c, k) / C(n, k), here in exact integers. It is
+    an unbiased estimate of 1 - (1 - p)^k; 1 - (1 - c/n)^k is biased.
     """
     if not (1 <= k <= n and 0 <= correct <= n):
         raise ValueError(f"need 1 <= k <= n and 0 <= correct <= n, not k={k}, n={n}, correct={correct}")
@@ -255,7 +255,7 @@ def _wilson(successes: int, n: int) -> Interval:
 
 
 def _constant(value: float, n: int, bounds: tuple[float, float] | None, unit: str) -> Interval:
-    """n equal values: with 95% confidence, what differs from them has a share under 1 - 0.025^(1/n)."""
+    """n equal values: with 95% confidence, a share below 1 - 0.025^(1/n) of the population differs from them."""
     if bounds is None:
         return Interval(value, None, None, f"none: every {unit} has the same value")
     share = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / n)

@@ -1,11 +1,11 @@
-"""Import torchvision beside a torch for which its C++ library was not built.
+"""Let torchvision be imported with a torch build that its C++ library was not built for.
 
-PyPI's wheel of torchvision is built for CUDA. Beside a CPU build of torch its library cannot be loaded, and its import
-stops at `register_fake("torchvision::nms")` (torchvision/_meta_registrations.py:163 (`torchvision::nms`)), and with it
+PyPI's wheel of torchvision is built for CUDA. With a CPU build of torch its library cannot be loaded, and its import
+fails at `register_fake("torchvision::nms")` (torchvision/_meta_registrations.py:163 (`torchvision::nms`)), and with it
 every import of transformers' models. Declaring the schemas of the two operators that torchvision registers there is
 enough for its transforms and for transformers' processors; calling the operators still fails.
 
-Importing this package puts `OperatorFinder` on `sys.meta_path`. It acts once torchvision has found that its library
+Importing `recipes` puts `OperatorFinder` on `sys.meta_path`. It acts once torchvision has found that its library
 cannot be loaded, and never elsewhere.
 """
 
@@ -19,7 +19,7 @@ SCHEMAS = (
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 _libraries: list[object] = []
-"""torch removes the operators of a library that is garbage-collected."""
+"""Keeps the libraries alive: torch removes the operators of one that is garbage-collected."""
 
 
 class OperatorFinder(MetaPathFinder):

@@ -1,4 +1,4 @@
-"""Values that contradict each other, before anything starts."""
+"""Checks for values that contradict each other, made before anything starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
-"""Engine -> its name as pages and messages have it."""
+"""Engine -> its name in pages and messages."""
 _ESTIMATORS_OF_GROUPS = (
     "grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
             continue
         value, source, able = recipe.value(path), recipe.source_of(path), engine in leaf.info.engines
         allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)
-        # A default asks for nothing, and the hardware's file is written for every engine.
+        # Defaults ask for nothing, and all engines share the hardware's file: neither is a mistake of the user's.
         if value not in allowed and (able or source.layer not in ("default", "hardware")):
             raise RecipeError(
                 f"{ENGINES[engine]} cannot do {path}: {value!r} ({leaf.info.doc})",
@@ -54,7 +54,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 
 
 def remarks(recipe: Recipe) -> list[str]:
-    """Return remarks on what is hardly meant: unread variables, KL in the wrong place, clips that never act."""
+    """Return remarks on valid but hardly intended settings: unread variables, misplaced KL, clips that never act."""
     updates = accounting(recipe, 0).updates
     return [*recipe.notes, *objective.remarks(recipe, updates)]
 
@@ -80,7 +80,10 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
-    """One response a prompt where responses are compared; of filters EasyR1 would drop by the mean, verl nothing."""
+    """One response per prompt where responses are compared.
+
+    With one response, EasyR1's online filtering would drop groups by their mean, and verl's would drop none.
+    """
     algorithm, n = recipe.algorithm, recipe.worker.rollout.n
     by_group, filters = algorithm.adv_estimator in _ESTIMATORS_OF_GROUPS, algorithm.online_filtering
     if n < 2 and (by_group or filters):
@@ -94,7 +97,7 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
-    """Limits of tokens that one sequence of full length does not fit."""
+    """Token limits that are too low for one sequence of full length."""
     actor, rollout = recipe.worker.actor, recipe.worker.rollout
     rooms: dict[str, tuple[int | None, int]] = {}
     if actor.dynamic_batching:
@@ -114,8 +117,8 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _adapters(recipe: Recipe) -> Iterator[RecipeError]:
-    """Adapters with FSDP1, which puts modules of its own among those by whose names peft (0.21.2) finds adapters:
-    verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) is empty then."""
+    """Adapters with FSDP1. It inserts modules of its own, and peft (0.21.2) finds adapters by the modules' names, so
+    verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) finds none."""
     fsdp1 = recipe.worker.actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
     if recipe.worker.actor.model.lora.rank and fsdp1:
         yield recipe.error(

@@ -31,8 +31,8 @@ def lacks(package: str, environ: Mapping[str, str]) -> bool:
 PACKED_ATTENTION = "torch_varlen_flash"
 """The name under which recipes/engines/packed_attention.py offers PyTorch's kernel to transformers."""
 ATTENTION = "model.override_config.attn_implementation"
-# verl fills dynamic micro-batches by the tokens that are there, then pads each to its longest response: with padding
-# kept, their memory has no bound.
+# verl fills dynamic micro-batches by counting tokens without padding, then pads each to its longest response: with
+# padding kept, their memory has no bound.
 PACKING = ("padding_free", "dynamic_batching")
 WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
 """Keys that replace packing, below `worker.actor.`."""
@@ -62,7 +62,7 @@ def packing_undone(recipe: Recipe) -> list[Setting]:
 
 
 def adapters_spread(recipe: Recipe) -> list[Setting]:
-    """Spread a model with adapters by FSDP2 on verl, unless the user chose. `checks.py` says why FSDP1 cannot."""
+    """Shard a model with adapters by FSDP2 on verl, unless the user chose. `checks.py` says why FSDP1 fails."""
     adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
     if not adapters or recipe.source_of(STRATEGY).by_user:
         return []
@@ -70,11 +70,11 @@ def adapters_spread(recipe: Recipe) -> list[Setting]:
 
 
 def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = True) -> list[Setting]:
-    """Return what takes the place of flash-attn and liger-kernel on a machine with GPUs that lacks them.
+    """Return the settings that replace flash-attn and liger-kernel on a machine with GPUs that lacks them.
 
     Args:
         engine: verl or easyr1.
-        changed: whether verl is changed; unchanged verl has no packed attention without flash-attn.
+        changed: whether verl runs with our changes; unchanged verl has no packed attention without flash-attn.
     """
     settings = []
     if lacks("flash_attn", environ):
@@ -98,7 +98,7 @@ def check_attention(recipe: Recipe) -> list[str]:
     """Raise where verl needs flash-attn or packed responses would see each other; remark where padding is kept.
 
     Raises:
-        RecipeError: names the key that asks for it.
+        RecipeError: the attention cannot separate packed responses.
     """
     if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks("flash_attn", os.environ):
         return []
@@ -120,37 +120,38 @@ ACTOR = "worker.actor"
 DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
 FUSED = f"{ACTOR}.use_fused_kernels"
 CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Keys of a model's configuration by which it changes logits after the head; a fused head takes the weight alone."""
+"""Keys of a model's configuration that change the logits after the head; a fused head uses the head's weight alone."""
 FUSED_WIDTH = 128
-"""Hidden sizes of Triton's fused head: verl/utils/kernel/kernels.py:596 (`hidden_size % 128 == 0`)."""
+"""Triton's fused head takes multiples of it as hidden size: verl/utils/kernel/kernels.py:596
+(`hidden_size % 128 == 0`)."""
 
 
 def model_folder(name: str | None) -> Path | None:
-    """The folder of a model that is here: as it is typed, or from the repository's root."""
+    """The folder of a local model: its path as it is typed, or relative to the repository's root."""
     return local_model(name) or local_model(str(ROOT / (name or "")))
 
 
 def model_shape(name: str | None) -> Shape | None:
-    """The sizes of a model that is here, or of a published one by its name; None where they are not known."""
+    """The sizes of a local model, or of a published one by its name; None where they are not known."""
     return shape(model_folder(name)) or published_shape(name or "")
 
 
 def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
-    """The GPUs that a run takes: those that it is planned for, else the first of the machine that it may use."""
+    """The GPUs that a run takes: those that it is planned for, else the first ones visible on this machine."""
     planned = recipe.planned_gpus
     return list(nvidia.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if planned is None else planned)
 
 
 def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
-    """The plan of a recipe; `fit.settled` chooses null settings. None where model or GPU is not known.
+    """The memory plan of a recipe, where `fit.settled` chooses null settings; None where model or GPU is not known.
 
     Args:
-        gpu: one that the run takes; None: the one with the least free memory, with what fits all of them.
+        gpu: one of the run's GPUs; None: the one with the least free memory, with a `utilization` that fits all.
     """
     if recipe.hardware == "gpu" and gpu is None:
         every = [each for one in gpus_of(recipe) if (each := plan_of(recipe, one))]
         tightest = min(every, key=lambda each: each.free, default=None)
-        # vLLM takes the same share of each GPU, so that a larger one of which others hold much may decide.
+        # vLLM takes the same share of each GPU, so a larger GPU may decide if other processes hold much of its memory.
         return replace(tightest, utilization=min(each.utilization for each in every)) if tightest else None
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
     sizes = model_shape(model.model_path)
@@ -190,13 +191,14 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
 
 
 def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
-    """Return the values that a file or the user set, of those that the free memory would otherwise choose."""
+    """Return, of the values that free memory would choose, those that a file or the user set."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
     return Asked(**{**decided, **_passes(recipe, plan)})
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """Return what is fixed: passes of a fixed number of responses; no fused Adam with EasyR1 or another optimiser."""
+    """Return what memory does not decide: passes of a fixed number of responses, with their recomputation; no fused
+    Adam with EasyR1 or another optimiser."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -215,8 +217,8 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
 
 
 def _reference_bytes(recipe: Recipe) -> int:
-    """Bytes of a number of the reference: verl holds float32 as it computes (`recipes/engines/verl/engine.py`),
-    EasyR1 the type that is asked for, and bf16 on GPUs where none is."""
+    """Bytes of one reference weight. verl keeps float32 ones in the compute dtype (`recipes/engines/verl/engine.py`);
+    EasyR1 uses the dtype that is asked for, and bf16 on GPUs where none is."""
     fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")

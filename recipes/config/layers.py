@@ -1,7 +1,7 @@
 """Layers of a configuration: YAML files, variables and arguments become one typed value for every key.
 
-OmegaConf reads YAML and merges mappings, pydantic checks types. What neither has, and messages need, is kept here: the
-layer that set each key. A program with a schema of its own uses the same functions:
+OmegaConf reads YAML and merges mappings, pydantic checks types. Neither knows which layer set a key, which messages
+need; this module records it. A program with a schema of its own uses the same functions:
 
     settings = [*settings_of(Schema, read(path), Source("recipe", path)), *variable_settings(environ, VARIABLES)]
     values, sources = merge(Schema, settings)
@@ -60,13 +60,13 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_path(path: Path) -> str:
-    """A path as messages show it: from the repository's root where it lies below."""
+    """A path as messages show it: relative to the repository's root where it lies below it."""
     full = path.absolute()
     return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
 
 
 def read(path: Path, shown: str = "") -> dict[str, Any]:
-    """The mapping in a YAML file. Raises RecipeError, with the line, where it is not one or names a key twice."""
+    """The mapping in a YAML file. Raises RecipeError where the file holds none, or names a key twice."""
     shown = shown or shown_path(path)
     try:
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
@@ -80,7 +80,7 @@ def read(path: Path, shown: str = "") -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _tree(text: str) -> Any:
-    """OmegaConf's reading of a text, once per text; interpolations, which are verl's, stay as they are."""
+    """Parse a text with OmegaConf, once per text; interpolations, which are verl's, stay unresolved."""
     return OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
 
 
@@ -94,9 +94,9 @@ def parse(text: str) -> Any:
 
 
 def parse_as(text: str, annotation: Any) -> Any:
-    """The text of a variable or argument as its type asks: null and lists are read here, pydantic does the rest.
+    """The text of a variable or argument, parsed for its type: null and lists here, everything else by pydantic.
 
-    Items of a list stand between commas, or in YAML's brackets; a single text may stand for a list of one.
+    Items of a list are separated by commas, or stand in YAML's brackets; a single text may stand for a list of one.
     """
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     kinds = [get_origin(part) or part for part in parts]
@@ -146,7 +146,7 @@ Name = Callable[[str, Source], str]
 
 
 def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION_REFERENCE.md") -> Name:
-    """The rule of names for a schema without other spellings: every key has its own."""
+    """The `Name` function of a schema without other spellings: each key is written by its dotted name."""
 
     def name(written: str, source: Source) -> str:
         if written in leaves(schema) or open_leaf(schema, written):

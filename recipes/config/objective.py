@@ -52,7 +52,7 @@ NO_PENALTY: dict[tuple[str, Place], str] = {
     ("abs", "reward"): _PUSHED.format("the absolute log-ratio"),
     ("abs", "loss"): "the gradient of twice the total variation, which does not shrink near the reference",
 }
-"""Estimator and place -> its expected gradient, where that is no KL penalty's; docs/ALGORITHMS.md has all of them."""
+"""(estimator, place) -> its expected gradient, if not that of a KL penalty; docs/ALGORITHMS.md has all of them."""
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
 
@@ -71,7 +71,7 @@ def constant_length(recipe: Recipe) -> int | None:
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """KL that acts nowhere, and clips that cannot be meant; CISPO's weights may do without a lower bound."""
+    """KL that acts nowhere, and invalid clip ratios; CISPO's low ratio may exceed the high one (no lower bound)."""
     algorithm = recipe.algorithm
     if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
         yield recipe.error(
@@ -103,7 +103,7 @@ def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
     EasyR1 subtract it from the reward, then divide), and clips that never act.
 
     Args:
-        updates: of a step.
+        updates: number of updates in a step.
     """
     algorithm, actor = recipe.algorithm, recipe.worker.actor
     terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}

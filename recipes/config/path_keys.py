@@ -1,4 +1,4 @@
-"""Keys that hold paths: absolute paths on load, and a list of them for the checks."""
+"""Keys that hold paths: makes them absolute on load, and lists them for the checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PathKey:
     """A key that holds a path.
 
     Attributes:
-        path: absolute path; the name as it is where `on_hub`.
+        path: absolute path; the unchanged name or URL where `on_hub`.
         kind: input, output, model or data (see `KeyInfo.path`).
         on_hub: whether it names something on a hub or behind a URL rather than a file here.
     """
@@ -100,5 +100,5 @@ def _on_hub(text: str, kind: str) -> bool:
         return "@" in text and Path(text).suffix != ".parquet"
     if kind != "model" or text.startswith((".", "~", "/", "artifacts/")):
         return False
-    folder = text.split("/", 1)[0]  # a name below a folder that is here means a path, also where its end is missing
+    folder = text.split("/", 1)[0]  # a name that begins with an existing folder is a path, even if the rest is missing
     return bool(_HUB.fullmatch(text)) and not any((base / folder).is_dir() for base in (ROOT, Path.cwd()))

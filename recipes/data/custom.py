@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 VERSION = 6
-"""Of the rows that are made; raise it where the same file gives other rows."""
+"""Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
-"""The reason for which training rows are dropped whose prompt or image is also in the validation data."""
+"""The reason code of training rows that are dropped because the validation data have their prompt or image too."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Conversion:
     """Files to convert, and how.
 
     Attributes:
-        val: where there are none, a share of the training files validates.
-        columns: what the files call our fields.
-        val_share: share of each source's rows and prompts that validates; `seed` is of that choice.
+        val: validation files; without any, a share of the training rows validates.
+        columns: the files' names for our fields.
+        val_share: share of each source's rows and prompts that validates; `seed` seeds that choice.
     """
 
     train: tuple[Path, ...]
@@ -82,11 +82,11 @@ class Conversion:
 
     @property
     def folder(self) -> Path:
-        """The folder for the rows of this content. Its name is a hash of everything but the images."""
+        """The folder for these rows. Its name ends in a hash of all that they depend on, images aside."""
         facts = {**asdict(self), "version": VERSION}
-        del facts["columns"]["sources"]  # other rewards leave the rows
+        del facts["columns"]["sources"]  # the reward's; the rows do not depend on them
         for name in ("train", "val"):
-            # The folder, because images are found from there; the suffix, because it says how the file is read.
+            # The folder, because image paths may be relative to it; the suffix, because it decides how a file is read.
             files = facts[name]
             facts[name] = [(str(path.parent), path.suffix.lower(), self.digests[path]) for path in files]
         for name in ("system_prompt", "template"):
@@ -190,7 +190,7 @@ class _Part:
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool, sources: Counter[str]) -> Iterator[Row]:
-        """Yield the rows where `mask` is true, as they are written; counts them by data source."""
+        """Yield the rows where `mask` is true, ready to be written, and count them by data source in `sources`."""
         self._kept.seek(0)
         for is_chosen in mask:
             row, pictures = pickle.load(self._kept)
@@ -221,19 +221,19 @@ def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> 
                 "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",
             },
             images=pictures or None,
-            # By the record's own messages, so that another template leaves the ids.
+            # From the record's own messages, so that another template does not change the ids.
             id=record.id or content_id(source, record.messages, truth, pictures),
         )
     except RecipeError as error:
         raise RecordError(error.what, record.place, error.fix) from error
     row.pop("images", None)
-    # EasyR1 hands a reward nothing else of a row; `reward_functions/dispatch.py` reads it.
+    # EasyR1 passes a reward no other column of a row; `reward_functions/dispatch.py` reads this one.
     row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
     return row
 
 
 def converted(folder: Path) -> list[Manifest] | None:
-    """The manifests of a finished conversion; None where it is missing, or a file is of another size."""
+    """The manifests of a finished conversion; None where a file is missing, or differs in size from its manifest."""
     paths = [folder / f"{name}.parquet" for name in ("train", "test")]
     if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
         return None
@@ -248,7 +248,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         Their manifests, with the command, counts by data source, and what was dropped.
 
     Raises:
-        RecipeError: every record that is wrong, with its line; too few prompts to train and validate.
+        RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
     """
     digests, mistakes = conversion.digests, Mistakes(conversion.columns)
     with progress_bar() as progress:
@@ -297,7 +297,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         The parquet file, below `artifacts/data/custom` under the content's hash.
 
     Raises:
-        RecipeError: a missing file; every record that is wrong, with its line.
+        RecipeError: the file is missing, or records are wrong (the first 20 are listed, with their lines).
     """
     if not path.is_file():
         raise RecipeError(f"there is no data file {path}", where="--data", fix="name a file that exists")
@@ -330,7 +330,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
         make: false for a plan: `prepare` is not run.
 
     Raises:
-        RecipeError: `prepare` failed; what a file has wrong.
+        RecipeError: `prepare` failed, or a file has mistakes.
     """
     if make:
         make_missing(recipe, log)
@@ -359,8 +359,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
 
 def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
-    """The limit of the embedded model's own problems, raised to the longest prompt, or to what the model has positions
-    for: its tokenizer takes other text byte by byte. A limit of the user's stays."""
+    """Raise the prompt limit that the embedded model brings to the longest prompt, as far as its positions allow: its
+    tokenizer encodes text other than its own problems byte by byte. A limit that the user set stays."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
@@ -416,7 +416,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Whether a file holds rows for the engine, for verl as chat messages; the preflight judges broken files."""
+    """Whether a file has the engine's columns, chat messages for verl; a broken file is left to the preflight."""
     if path.suffix.lower() != ".parquet":
         return False
     import pyarrow as pa
@@ -434,7 +434,7 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 
 
 def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:
-    """Return what was made, for the user."""
+    """Return lines that tell the user what was made."""
     counts = []
     for each in (train, test):
         sources = ", ".join(f"{name} {count:,}" for name, count in each.counts["data_sources"].items())

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, at a commit that is written down."""
+"""Data sets of the Hugging Face hub, at a commit that is recorded."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def bucket_of(key: str) -> str:
     """`pretrain`, `train` or `test`, by the SHA-256 of the key: the same on every machine and for every seed.
 
     Args:
-        key: what makes a problem this problem, written in one way only.
+        key: text that identifies a problem, in a canonical form.
     """
     point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 100
     for name, share in SHARES.items():
@@ -25,7 +25,7 @@ def bucket_of(key: str) -> str:
 
 
 MOST_VALIDATION = 500
-"""Validation rows of one data source: more cost time at every validation and tell little more."""
+"""Most validation rows of one data source: further rows cost time at every validation and tell little more."""
 
 
 class Prompts:
@@ -38,7 +38,7 @@ class Prompts:
         self._salt = seed.to_bytes(8, "little")
         self._sources: list[str] = []
         self._prompts: list[int] = []
-        self._keys: list[list[int]] = []  # of each row the fingerprints of its images, or that of its text
+        self._keys: list[list[int]] = []  # for each row the fingerprints of its images; without images, of its text
 
     def add(self, data_source: str, texts: Iterable[str], images: Sequence[bytes] = ()) -> None:
         """Take in a row: its data source, the contents of its messages, its encoded images."""
@@ -50,7 +50,7 @@ class Prompts:
         self._keys.append(keys or [prompt])
 
     def _fingerprint(self, data: bytes) -> int:
-        """64 bits of the data and the seed."""
+        """A 64-bit hash of the data, salted with the seed."""
         return int.from_bytes(hashlib.blake2b(data, digest_size=8, salt=self._salt).digest(), "little")
 
     def __len__(self) -> int:
@@ -58,24 +58,24 @@ class Prompts:
 
     @property
     def different(self) -> int:
-        """Different prompts."""
+        """Number of different prompts."""
         return len(set(self._prompts))
 
     def keys(self, mask: Iterable[bool]) -> set[int]:
-        """The prompts and images of the rows where `mask` is true."""
+        """Fingerprints of the rows where `mask` is true: of their images, or of the prompt where there are none."""
         return {key for keys, is_chosen in zip(self._keys, mask, strict=True) if is_chosen for key in keys}
 
     def shared_with(self, others: set[int]) -> list[bool]:
-        """Of each row, whether its prompt or one of its images is in `others`, from `keys`."""
+        """For each row, whether its prompt or one of its images is in `others`, a result of `keys`."""
         return [not others.isdisjoint(keys) for keys in self._keys]
 
     def held_out(self, share: float) -> list[bool]:
-        """Of each row, whether it validates.
+        """For each row, whether it validates.
 
-        Rows of a source with the same prompt are one group, and so are rows with the same image, of several the one
-        that most rows have. Of each data source validate at most `share` of its rows and of its groups, at most
-        `MOST_VALIDATION` of both, in the order of their fingerprints. If every group exceeds that share, the smallest
-        one validates; a source with one group gives none.
+        Rows of a source with the same prompt form a group. Rows with images are grouped by image instead: a row with
+        several, by the one that most rows have. Groups are taken in the order of their fingerprints, up to `share` of
+        their source's rows and groups, and up to `MOST_VALIDATION` of each. If every group exceeds that share, the
+        smallest one validates; a source with one group gives none.
         """
         held = Counter(key for keys in self._keys for key in set(keys))
         group_of_row = [max(keys, key=lambda key: (held[key], -key)) for keys in self._keys]

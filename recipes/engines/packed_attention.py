@@ -9,7 +9,7 @@ transformers under the name `NAME`, through the functions that transformers expe
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 
 `verl/engine.py` and `cpu/engine.py` register it in each process where verl builds a model. The kernel itself runs
-on GPUs only; on CPUs `one_by_one` stands for it.
+on GPUs only; on CPUs `one_by_one` replaces it.
 """
 
 from __future__ import annotations
@@ -156,14 +156,14 @@ def attention_forward(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention registered with transformers: its own for flash-attn, with the bounds found once a forward pass.
+    """The attention registered with transformers: its flash-attn forward, with bounds computed once a forward pass.
 
-    transformers looks for the bounds of packed sequences in every layer, and each look makes the host wait for the
-    GPU. They are the same in all layers, and so is the tensor that they come from; here they are cached on it.
+    transformers computes the bounds of packed sequences in every layer, and each time the host waits for the GPU. All
+    layers get the same tensor of positions or bounds, so here the results are cached on that tensor.
 
     Args:
         module: the attention layer.
-        query: (batch, heads, tokens, dim); `key` and `value` with as many heads as keys have.
+        query: (batch, heads, tokens, dim); `key` and `value` may have fewer heads.
         attention_mask: (batch, tokens) where rows are padded, else None.
         position_ids: (batch, tokens), 0 where a sequence starts.
         kwargs: as `transformers.integrations.flash_attention.flash_attention_forward` takes them.
@@ -222,7 +222,7 @@ def _longest(bounds: torch.Tensor) -> int:
 
 
 def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any]) -> Any:
-    """Return `compute(tensor)`, cached on the tensor, so that it lives as long and no other pass sees it."""
+    """Return `compute(tensor)`, cached on the tensor, so that it is freed with it and no other pass sees it."""
     if not hasattr(tensor, name):
         setattr(tensor, name, compute(tensor))
     return getattr(tensor, name)

@@ -26,7 +26,7 @@ def evaluations() -> Path:
 class ResponseFile:
     """A JSONL file of groups; memory does not grow with the responses' text.
 
-    A line that is no group counts as missing, and so does the last one until its end is written.
+    A line that is no group counts as missing, and so does the last one until its newline is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class ResponseFile:
 
     @contextmanager
     def for_writing(self) -> Iterator[None]:
-        """Be its only writer, with what others wrote before, and without the half of a line that a killed run leaves.
+        """Lock the file for writing, read what others wrote before, and cut off the half line that a killed run leaves.
 
         Raises:
             RecipeError: another evaluation is writing.
@@ -66,7 +66,7 @@ class ResponseFile:
             yield
 
     def missing(self, questions: Iterable[Question]) -> list[Question]:
-        """The questions that it has no group of."""
+        """The questions that have no group in the file."""
         return [question for question in questions if question.row not in self._offsets]
 
     def append(self, group: Group) -> None:
@@ -107,7 +107,7 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file; remembered by path, size and time of change, since weights are many gigabytes."""
+    """SHA-256 of a file; cached by path, size and modification time, since weights are many gigabytes."""
     stat = path.stat()
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
     memory = evaluations() / "cache" / "hashes.json"

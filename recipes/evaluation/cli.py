@@ -156,7 +156,7 @@ def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def print_result(result: Result, folder: Path) -> None:
-    """The table of figures, the verdict and the paths, on standard output."""
+    """Print the table of figures, the verdicts, the notes and the report's path on standard output."""
     from recipes.evaluation.metrics import metric_of
     from recipes.evaluation.report import table
 

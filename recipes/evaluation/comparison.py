@@ -1,8 +1,8 @@
 """Base against trained on the same questions: one primary test decides, further tests and pass@k stand below it.
 
-The primary test is paired and on greedy answers: McNemar's exact test where each is right or wrong, otherwise a
-permutation test of the differences. The further tests are on the sampled answers, on pass@k for k = 1, 2, 4, ... n, or
-on the mean score; their p-values are adjusted for their number (Holm).
+The primary test is paired and on greedy answers: McNemar's exact test where each is right or wrong and no question
+repeats, otherwise a permutation test of the differences. The further tests are on the sampled answers: pass@k for
+k = 1, 2, 4, ... n, or the mean score; their p-values are adjusted for their number (Holm).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_CHANGED = 6
 
 @dataclass(frozen=True)
 class Headline:
-    """The one sentence at the top; `level` is "good", "weak", "bad" or "plain"."""
+    """The conclusion at the top of the report; `level` is "good", "weak", "bad" or "plain"."""
 
     level: str
     text: str
@@ -33,11 +33,11 @@ class Comparison:
 
     Attributes:
         measure: what the primary test compares: "pass@1", or "mean_score" where the reward states no accuracy.
-        primary: the greedy answers of both models.
+        primary: the primary test, on the greedy answers of both models.
         won, lost: rows whose greedy value rose and fell.
         differences: pass ("greedy", "sampled") -> metric -> trained minus base.
         p_values: metric of the sampled pass -> p-value of a further test, adjusted for the number of tests.
-        headline: what follows.
+        headline: the conclusion.
     """
 
     measure: str
@@ -54,7 +54,7 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
 
     Args:
         passes: base_greedy, base_sampled, trained_greedy and trained_sampled, of the same questions in the same order.
-        rows: those questions' rows.
+        rows: the row number of each question.
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
@@ -99,7 +99,7 @@ def _differences(base: Collector, trained: Collector) -> dict[str, Interval]:
 def _headline(
     measure: str, primary: Paired, further: Mapping[str, Interval], p_values: Mapping[str, float]
 ) -> Headline:
-    """The primary test decides; the further ones, metric -> difference, are told after it."""
+    """The primary test decides; the significant ones of the `further` differences (by metric) are listed after it."""
     accuracies, change = measure == "pass@1", primary.difference
     factor, unit = (100, " points") if accuracies else (1, "")
     name = "greedy pass@1" if accuracies else "the mean score of greedy answers"

@@ -47,7 +47,7 @@ class Pass:
 
 
 def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> list[Pass]:
-    """The passes of a plan; two of one sampling (`--temperature 0 --rollout_n 1`) share one file of responses."""
+    """The passes of a plan; two with equal sampling (`--temperature 0 --rollout_n 1`) share one file of responses."""
     passes: list[Pass] = []
     files: dict[Path, ResponseFile] = {}
     for subject in plan.subjects:
@@ -61,7 +61,7 @@ def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> li
 
 
 def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
-    """Generate what is missing, score, judge and write the report; before it is whole only the cache changes.
+    """Generate what is missing, score, judge, write `filter_out` where it is asked for, and the report as a whole.
 
     Returns:
         The result, and the folder with the report.
@@ -86,7 +86,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
 
 
 def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> None:
-    """Fill the caches; one model after the other, so that one at a time is in memory, and only where it is needed."""
+    """Fill the caches, one model after the other; a model is loaded alone, and only if it has answers to generate."""
     longest = max(each.sampling.max_tokens for each in passes)
     for subject in plan.subjects:
         mine = [each for each in passes if each.subject is subject]
@@ -119,7 +119,7 @@ def _score(
     samples: Samples,
     advance: Callable[[int], None],
 ) -> None:
-    """Score every response once; it goes to its collector, to the logs, and to the samples if it is picked."""
+    """Score every response once and add it to its collector, to the logs, and to the samples if it is picked."""
     (folder / "completions").mkdir()
     with ExitStack() as stack:
         logs = {

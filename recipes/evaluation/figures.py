@@ -11,7 +11,7 @@ import numpy as np
 from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline
 from recipes.evaluation.metrics import Collector
 
-# Small enough that the text can be read where a phone shrinks it, in inches.
+# In inches; small enough that the text stays legible when a phone shrinks the figure.
 SIZE = (4.7, 3.0)
 COLOURS = {"model": BLUE, "base": SLATE, "trained": BLUE}
 BINS = 20

@@ -58,11 +58,11 @@ def metric_of(name: str) -> Metric:
 def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> dict[str, float]:
     """Figures of one question's group, by name; those that are not known are absent.
 
-    - accuracy: the mean of what the reward states; only with it there are pass@k and the entropies of the group.
+    - accuracy: the mean of what the reward states; pass@k and group_entropy_bits exist only with it.
     - flexible: the same where answers outside a marker count too, if the reward has such a switch.
     - mean_score, score_variance: the variance is the population's, since the group is all there is.
-    - group_entropy_bits: of a coin that shows heads as often as a response is right; partial credit would lift that
-      of the mean score even where all responses agree.
+    - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
+      with partial credit its entropy is above 0 even where all responses agree.
     - truncated: the share of responses that the limit cut off.
     """
     from scipy.stats import entropy
@@ -114,7 +114,7 @@ class PassSummary:
 
     Attributes:
         measure: "accuracy", or "score" where the reward states none.
-        different: questions with a prompt and truth of their own.
+        different: number of different pairs of prompt and truth among the questions.
         figures: metric's name -> mean over the questions with its interval.
         groups: outcome ("all right", "mixed", "all wrong", "without variance") -> groups; empty for groups of one. Only
             a group with variance in its scores has an advantage.
@@ -143,7 +143,7 @@ class Collector:
     """Collects the figures of a pass; `add` each question in the file's order before anything else is read.
 
     Args:
-        clusters: of each question, its prompt and truth, in the file's order; None where all are different.
+        clusters: for each question, in the file's order, an id of its prompt and truth; None where all are different.
     """
 
     def __init__(self, sampling: Sampling, clusters: Sequence[int] | None = None) -> None:
@@ -169,7 +169,7 @@ class Collector:
     def columns(self) -> dict[str, np.ndarray]:
         """Metric -> one value per question, for the metrics that every question has.
 
-        Where the reward failed throughout a group, the means of several rewards are 0, as its score is.
+        Where the reward failed for a whole group, each `reward/<name>` is 0 there, as the score is.
         """
         names = dict.fromkeys(name for figures in self.questions for name in figures)
         values = {

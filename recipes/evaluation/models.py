@@ -36,7 +36,7 @@ class Model:
 
 
 def find_model(asked: str, option: str = "--model_path") -> Model:
-    """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or on the hub.
+    """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
     Raises:
         RecipeError: there is none, or it has no weights.
@@ -128,7 +128,7 @@ class Subject:
         return self.source.api_base if isinstance(self.source, Server) else str(self.source)
 
     def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> Sampler:
-        """A generator for this model; the engine's settings matter only in this process."""
+        """A generator for this model; a server takes only the template's arguments and the image bounds of `engine`."""
         if isinstance(self.source, Server):
             return ServerSampler(self.source, engine)
         return VllmSampler(self.source, questions, max_tokens, engine)

@@ -16,8 +16,8 @@ from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.evaluation.vllm_engine import Engine
 
 RETRIES, TIMEOUT = 6, 600.0
-# Such servers take the model's generation_config.json (top_k 20, repetition_penalty 1.05 for Qwen2.5) for what a
-# request leaves open, and the samples would not be those of training. OpenAI itself refuses these keys.
+# For parameters that a request leaves out, vLLM and SGLang use the model's generation_config.json (top_k 20,
+# repetition_penalty 1.05 for Qwen2.5), and would not sample as training does. OpenAI itself refuses these keys.
 NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
 TAKES_NEUTRAL = ("vllm", "sglang")
 
@@ -34,7 +34,7 @@ class Server:
 class ServerSampler:
     """A `Sampler` over a server, which gets one request for each response.
 
-    Log-probabilities are not asked for: a server's know neither temperature nor top_p.
+    Log-probabilities are not asked for: those of a server ignore temperature and top_p.
 
     Args:
         engine: has the bounds of images and the template's arguments.
@@ -51,7 +51,7 @@ class ServerSampler:
             )
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
-        """Yield the groups in the order of the questions; only a few more than are in flight hold memory."""
+        """Yield the groups in the order of the questions; only those in flight and a few more are in memory."""
         pool = ThreadPoolExecutor(self._concurrency)
         waiting: deque[tuple[int, list[Future[Response]]]] = deque()
         most = 1 + 2 * self._concurrency // sampling.n

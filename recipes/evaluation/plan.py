@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recipes.evaluation.cli import Options
 
 TEMPLATE_ARGUMENTS = "data.apply_chat_template_kwargs."
-"""Begins verl's keys with arguments of the chat template."""
+"""Prefix of verl's keys that hold arguments of the chat template."""
 Log = Callable[[str], None]
 
 
@@ -39,15 +39,15 @@ class EvaluationPlan:
     Attributes:
         task: names the folder of the reports.
         subjects: one model, or base and trained in that order.
-        data: parquet file; `limit`: its first rows are asked.
+        data: parquet file; `limit`: how many of its first rows are asked, None for all.
         reward: scores the responses.
-        sampled, greedy: the passes; `greedy` is None for the signal probe.
+        sampled, greedy: the sampling of each pass; `greedy` is None for the signal probe.
         batch: prompts per training step, for the probe's effective batch.
         filter_out: where the probe writes the rows that give a signal.
         output: folder of the report; None: artifacts/evaluations/<task>/<name>.
         overwrite: replace what lies at `output` and `filter_out`.
         fresh: throw cached responses away.
-        samples: questions in the report's table at most.
+        samples: most questions in the report's table.
     """
 
     task: str
@@ -192,7 +192,7 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
-    # A recipe for many GPUs is evaluated on a machine without any in one process.
+    # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
     bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
     return Engine(
@@ -211,7 +211,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
 
 
 def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
-    """One model, or base and trained; of a run without further options, its last checkpoint and what it began from."""
+    """One model, or base and trained; for a run without further options, its last checkpoint and its base model."""
     asked, base_asked = options.model_path, options.base_model_path
     if not asked and options.run:
         asked = str(recipe.trainer.save_checkpoint_path)

@@ -28,9 +28,9 @@ class Question:
         row: its number in the data file.
         prompt: chat messages; `<image>` stands where an image belongs.
         ground_truth: what the reward compares with.
-        answer: the column `answer`, from which a reward of EasyR1's own form gets its truth; empty without it.
-        id: of the row, where the file has the column.
-        image_count: images of the prompt; `images` holds them, encoded, where `with_images` read them.
+        answer: the column `answer`, the ground truth for a reward in EasyR1's form; empty without it.
+        id: the column `id`; empty without it.
+        image_count: number of images in the prompt; `images` holds their encoded bytes after `with_images`.
     """
 
     row: int
@@ -52,10 +52,10 @@ class Question:
 
 
 def load_questions(path: Path, limit: int | None = None) -> list[Question]:
-    """The rows of a parquet file, or its first ones. Images stay in the file until `with_images` reads them.
+    """The rows of a parquet file, or its first `limit`. Images stay in the file until `with_images` reads them.
 
     Raises:
-        RecipeError: it is no such parquet file, is empty, or has a row without a gold answer.
+        RecipeError: the file is not parquet, lacks a column, is empty, or has a row without a gold answer.
     """
     file = _open(path)
     total = file.metadata.num_rows
@@ -68,7 +68,7 @@ def load_questions(path: Path, limit: int | None = None) -> list[Question]:
 
 
 def clusters_of(questions: Sequence[Question]) -> list[int] | None:
-    """Of each question, the first with the same prompt and truth; None where all differ.
+    """For each question, the row of the first one with the same prompt and truth; None where all differ.
 
     Prompts with images are told apart by the ids of their rows, which cover the images.
     """

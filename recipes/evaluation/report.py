@@ -30,7 +30,7 @@ FORMATS = {
 }
 ABSENT = "–"
 LONGEST_TEXT = 20_000
-# Control characters are no HTML, and those that turn the direction of writing can disguise text.
+# Control characters are not valid HTML, and those that change the direction of text can disguise it.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
@@ -56,7 +56,7 @@ class Result:
         made_by: command, commit, and time in UTC.
         models: by label: "model", or "base" and "trained".
         headline: the one sentence at the top.
-        probe, filtered: of the signal probe; `comparison`: of two models.
+        probe, filtered: results of the signal probe; `comparison`: that of two models; None where there is none.
     """
 
     kind: str
@@ -109,7 +109,7 @@ def write_report(folder: Path, result: Result, samples: list[Sample], figures: l
     """Write `report.json` and `report.html` into `folder`.
 
     Args:
-        samples: questions with some answers, and `figures`: both for the page.
+        samples, figures: questions with some answers, and charts; both go into the HTML page.
     """
     text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(folder / "report.json", text + "\n")
@@ -118,7 +118,7 @@ def write_report(folder: Path, result: Result, samples: list[Sample], figures: l
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure as text; `low` and `high` are empty where there is no interval, `sure`: its interval excludes 0."""
+    """A figure as text; `low` and `high` are empty without an interval; `sure` says that the interval excludes 0."""
 
     value: str
     low: str = ""
@@ -127,7 +127,7 @@ class Cell:
 
 
 def cell(interval: Interval | None, name: str, *, difference: bool = False) -> Cell:
-    """An interval of the metric `name` as text; the unit stands behind the value alone."""
+    """An interval of the metric `name` as text; the unit "points" stands behind the value alone."""
     if interval is None:
         return Cell(ABSENT)
     factor, *formats = FORMATS[metric_of(name).style]
@@ -141,7 +141,7 @@ def cell(interval: Interval | None, name: str, *, difference: bool = False) -> C
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table of figures: a cell for each model, and of two models the difference and its p-value."""
+    """A line of the table of figures: a cell for each model, and for two models the difference and its p-value."""
 
     label: str
     cells: list[Cell]
@@ -149,9 +149,9 @@ class Line:
 
 
 def table(result: Result) -> list[Line]:
-    """The table of figures: what the greedy pass is judged by, the sampled pass, the rest of the greedy pass.
+    """The table of figures: the main metric of the greedy pass, the sampled pass, the rest of the greedy pass.
 
-    Mean accuracy has a line where it is not pass@1 of the same pass.
+    Mean accuracy has a line only where it differs from pass@1 of the same pass.
     """
     passes = [model.passes for model in result.models.values()]
     compared = result.comparison
@@ -176,12 +176,12 @@ def table(result: Result) -> list[Line]:
 
 
 def printable(text: Any) -> str:
-    """`text` with characters that a browser would hide or obey shown as their code."""
+    """`text` with every character that a browser would hide or obey replaced by its code point."""
     return _UNPRINTABLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(text))
 
 
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
-    """One HTML document without any outside resource; its policy lets no script run but its own."""
+    """One HTML document without any outside resource; its content security policy allows no script but its own."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "

@@ -13,9 +13,9 @@ from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import Score, Scored
 
-# What changed sides between two models is what a comparison is read for.
+# A comparison is read for the questions whose outcome differs between the two models.
 CHANGED = ("won", "lost")
-# Kind of evaluation -> of which passes how many answers are shown.
+# Kind of evaluation -> pass -> number of its answers that are shown.
 SHOWN = {
     "analyse": {"model_sampled": 4},
     "evaluation": {"model_greedy": 1, "model_sampled": 2},
@@ -36,7 +36,8 @@ class Sample:
     """One question with some answers; texts are raw, and escaped where they are rendered.
 
     Attributes:
-        groups: for each sampled pass its name, right answers (None without an accuracy), answers, and mean score.
+        groups: for each sampled pass: name, number of right answers (None without an accuracy), number of answers,
+            mean score.
         images: data URLs.
     """
 
@@ -49,7 +50,7 @@ class Sample:
 
 
 class Samples:
-    """Keeps the first `most` questions of every kind, an outcome with its reason codes."""
+    """Keeps the first `most` questions of every kind; a kind is an outcome with its reason codes."""
 
     def __init__(self, kind: str, most: int) -> None:
         self._kind, self._most = kind, most
@@ -63,7 +64,7 @@ class Samples:
             kept.append(sample)
 
     def entries(self, data: Path, questions: Sequence[Question]) -> list[Sample]:
-        """The samples of the report, in the file's order: those that changed sides first, then of every kind in turn.
+        """At most `most` samples, in the file's order. Changed outcomes are picked first, then the other kinds in turn.
 
         Args:
             data: the questions' file, for the images.
@@ -120,7 +121,7 @@ def _change(base: Score, trained: Score) -> str:
 
 
 def _varied(scores: Sequence[Score], most: int) -> list[int]:
-    """The first answer of each reason, then the first ones of all, `most` together, in the order of sampling."""
+    """Indices of at most `most` answers, in the order of sampling: the first of each reason, then the first others."""
     first: dict[str, int] = {}
     for number, score in enumerate(scores):
         first.setdefault(score.reason, number)

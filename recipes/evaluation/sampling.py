@@ -1,4 +1,4 @@
-"""Sampling parameters, and what a generator of responses is: vLLM in this process, or a server."""
+"""Sampling parameters, and the interface of a generator of responses: vLLM in this process, or a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sampling:
         top_p: nucleus size; 1 switches it off.
         max_tokens: longest response, in tokens.
         seed: one number for the whole evaluation; each question gets its own through `request_seed`.
-        top_k: most likely tokens that are drawn from; -1 for all.
+        top_k: number of most likely tokens to sample from; -1 for all.
     """
 
     n: int
@@ -57,7 +57,7 @@ class Response:
         text: the answer without special tokens.
         tokens: its length in tokens, or None where the generator does not report it.
         truncated: whether the limit on tokens cut it off.
-        logprob: sum over its tokens of the log-probability (nats) under the distribution that was sampled, or None.
+        logprob: sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
     """
 
     text: str

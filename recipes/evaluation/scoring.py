@@ -25,7 +25,7 @@ FLEXIBLE = "flexible"
 FAILED = "reward failed"
 """The reason of a response that the reward could not judge."""
 REASON = "reason/"
-"""Begins the names by which EasyR1's form gives the reason: the one whose value is 1."""
+"""Prefix of the parts that name the reason in EasyR1's form: the reason is the part whose value is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Score:
 
     Attributes:
         value: what training sees; 0 where the reward failed.
-        accuracy: what the reward states, in [0, 1]; None where it states none; 0 where it failed.
-        reason: the reward's code for it.
+        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none; 0 where it failed.
+        reason: the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed.
         flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
         parts: whatever else the reward reports.
-        failure: the error of a reward that raised, or whose answer breaks the contract.
+        failure: the error where the reward raised or its answer breaks the contract; else empty.
     """
 
     value: float
@@ -64,8 +64,8 @@ class Scored(NamedTuple):
 class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
 
-    `sha256` is of all that decides its scores: the file, what it takes from its own folder, and the function's name; of
-    several rewards, those of each.
+    `sha256` covers all that decides its scores: the file, the files that it loads from its own folder, and the
+    function's name; with several rewards, those of each.
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:
@@ -75,15 +75,15 @@ class Reward:
         name = split_function(location)[1] or getattr(self.function.function, "__name__", "")
         parts = self.arguments["rewards"] if self.path == WEIGHTED else []
         for part in parts:
-            load_reward(part)  # what is wrong with one is said before anything is generated
+            load_reward(part)  # errors in one are reported before anything is generated
         files = contents([f"{self.path}:{name}", *parts])
         self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-        # The switch for answers outside a marker, as base models give them; both figures stand side by side.
+        # This switch also accepts answers outside a marker, as base models give them; both accuracies are reported.
         named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
         self._flexible = in_module(module, location, {**self.arguments, FLEXIBLE: True}, engine) if named else None
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
-        """The scores of a question's responses. One that the reward cannot judge counts as failed, with its error."""
+        """The scores of a question's responses; a response that the reward cannot judge counts as failed."""
         truth = question.ground_truth if self.function.form == VERL else question.answer or question.ground_truth
         calls = [_call(question, truth, response) for response in responses]
         try:

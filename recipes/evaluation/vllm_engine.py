@@ -42,8 +42,8 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
         template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-        processor: arguments of the image processor, the recipe's bounds of an image's size; empty without images.
-        prompt_tokens: longest prompt with images. Without images the tokens of the prompts are counted instead.
+        processor: arguments of the image processor: the recipe's bounds of an image's size; empty without images.
+        prompt_tokens: tokens of the longest prompt with images. Without images the prompts' tokens are counted.
         compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     """
 
@@ -123,13 +123,13 @@ class VllmSampler:
             ) from error
 
     def close(self) -> None:
-        """Stop the engine and give its memory back, so that a second model fits."""
+        """Stop the engine and free its memory, so that a second model fits."""
         if self._llm is None:
             return
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
-        # Only vLLM's modules are left. Python would search them for garbage once more at its end, which took seconds.
+        # Only vLLM's modules are left. Frozen, they are not searched for garbage again at exit, which took seconds.
         gc.freeze()
 
     def _tokens(self, question: Question) -> list[int]:
@@ -177,7 +177,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
 
     if not on_gpu:
         upstream.models_inspected_here()
-    # If vLLM reads a prompt in two steps, it turns the request's random generator back. CPU generators cannot do that.
+    # When vLLM prefills a prompt in chunks, it rewinds the request's random generator, which CPU generators cannot do.
     on_cpu = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, window)}
     of_gpu = {
         "gpu_memory_utilization": settings.gpu_memory_utilization,
@@ -191,7 +191,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
             max_model_len=window,
             dtype=settings.precision,
             tensor_parallel_size=settings.tensor_parallel_size,
-            # Log-probabilities after temperature and top_p, as tokens are sampled; vLLM's default are those before.
+            # Log-probabilities after temperature and top_p, as tokens are sampled; vLLM's default is before them.
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
             use_tqdm_on_load=False,
@@ -240,7 +240,7 @@ def _parameters(question: Question, sampling: Sampling) -> Any:
 
 
 def _response(choice: Any, row: int, sampling: Sampling) -> Response:
-    """A response of vLLM; greedy ones have no log-probability, since theirs estimates no entropy.
+    """A response of vLLM; greedy ones get no log-probability, since it would not estimate the entropy.
 
     vLLM keeps the sum over the tokens; with logprobs=0 each step holds the sampled token alone.
     """

@@ -1,9 +1,9 @@
 """Memory estimates by phase, for a GPU and for the host, from a model's sizes and a run's settings.
 
-Bytes a token come from `shape.py`; here they are added up over what is in memory at the same time. An update has two
+`shape.py` gives the bytes of a token; this module adds up what is in memory at the same time. An update has two
 peaks: the backward pass (state, activations, gathered layers), and Adam's step, for which torch makes one more copy of
 the weights. While vLLM generates, its share of the GPU lies beside weights and moments; in the other phases it sleeps.
-docs/MEMORY.md holds the estimates against measurements.
+docs/MEMORY.md compares the estimates with measurements.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ RESERVED_BYTES = 6 * GIGABYTE
 """GPU memory of sleeping vLLM and of the CUDA contexts of its processes."""
 
 HALF, FULL = 2, 4
-"""Bytes of a number."""
+"""Bytes of a number in 16 and in 32 bits."""
 LOGIT_BYTES = 8
-"""For each logit of an update without the fused head, an upper bound: the logit and its gradient in 16 bits, a copy in
-float32."""
+"""Upper bound of the bytes of each logit of an update without the fused head: the logit and its gradient in 16 bits, a
+copy in float32."""
 GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; an assumption."""
 GROWTH = 3 * GIGABYTE
@@ -37,12 +37,12 @@ SYNC = 2 << 30
 ESTIMATE_TOLERANCE = 0.16
 """Fraction by which estimates of activations may exceed the measured bytes (docs/MEMORY.md)."""
 PROCESSES = {"cpu": (2_000 << 20, 780 << 20), "gpu": (4_900 << 20, 1_800 << 20)}
-"""Host memory of driver, Ray, reward, trainer and vLLM for one rank, and of each further one: PSS of the trainer on
-CPUs with the tiny model; for GPUs without the fork server that shares imports there. CUDA's libraries come on top."""
+"""Host memory of all processes (driver, Ray, reward, trainer, vLLM) with one rank, and of each further rank: PSS on
+CPUs with the tiny model; "gpu" is without the fork server, which shares imports. CUDA's libraries come on top."""
 
 
 def number_bytes(precision: str | None) -> int:
-    """Bytes of a number by its key, `torch_dtype` or `mp_param_dtype`; null is float32."""
+    """Bytes of a number of a dtype, the value of `torch_dtype` or `mp_param_dtype`; null is float32."""
     return HALF if precision in ("bf16", "fp16") else FULL
 
 
@@ -53,37 +53,37 @@ class MemoryPlan:
     shape: Shape  # of policy and reference
     gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
     in_use: int = 0  # bytes of a GPU that others hold
-    host: int | None = None  # bytes of the machine that are free; None where they are not known
+    host: int | None = None  # free bytes of the machine; None where they are not known
     ranks: int = 1  # GPUs that share one copy of the weights
     ranks_here: int = 1  # GPUs of this machine
-    update_tokens: int = 0  # of a pass with gradients
-    forward_tokens: int = 0  # of a pass without
+    update_tokens: int = 0  # tokens of one pass with gradients
+    forward_tokens: int = 0  # tokens of one pass without
     longest: int = 0  # tokens of prompt and response together
     prompt: int = 0  # tokens of the longest prompt
-    tokens: int = 0  # of an update on one GPU, where all responses have full length; 0 for many
-    dynamic: bool = True  # passes are filled by tokens
-    image_share: float = 0.0  # of the tokens
-    recompute: bool = True  # activations are computed again
+    tokens: int = 0  # tokens of an update on one GPU if all responses have full length; 0: too many for one pass
+    dynamic: bool = True  # passes are filled up to a number of tokens, not of responses
+    image_share: float = 0.0  # share of the tokens that stand for images
+    recompute: bool = True  # the backward pass computes activations again (gradient checkpointing)
     liger: bool = False
     fused: bool = False  # the head keeps no logits
-    weight_bytes: int = FULL  # of a trained number; Adam's moments are two more of these
-    compute_bytes: int = HALF  # of a number in forward and backward passes
+    weight_bytes: int = FULL  # bytes of a weight; its gradient and each of Adam's two moments take as many
+    compute_bytes: int = HALF  # bytes of a number in forward and backward passes
     lora: int = 0  # rank of the adapters; 0 trains all weights
-    reference: bool = False  # a second copy of the model gives the KL
-    reference_bytes: int = FULL  # of its numbers
+    reference: bool = False  # a reference model is loaded for the KL
+    reference_bytes: int = FULL  # bytes of its weights, each
     saves: bool = True  # whole models are saved
     offload_params: bool = False  # weights rest on the host between their uses
-    offload_optimizer: bool = False  # Adam's moments do
+    offload_optimizer: bool = False  # Adam's moments rest on the host between their uses
     offload_all: bool = False  # FSDP2 keeps weights, gradients and moments on the host, and Adam runs there
-    accumulates: bool = True  # an update has several passes, so that gradients are there when one begins
-    moments: bool = True  # Adam's moments are there: not in the first step, nor in trials without an optimiser
-    adam: bool = True  # Adam takes its step
-    fused_adam: bool = False  # in one kernel, without a copy of the weights
+    accumulates: bool = True  # an update has several passes; the later ones begin with gradients in memory
+    moments: bool = True  # Adam's moments are in memory: not in the first step, nor in trials without an optimiser
+    adam: bool = True  # the run has an optimiser step
+    fused_adam: bool = False  # Adam's step is one kernel, without a copy of the weights
     tensor: int = 1  # GPUs that share vLLM's weights
-    keeps_weights_asleep: bool = False  # vLLM moves its weights to the host while it sleeps: nobody sends all of them
+    keeps_weights_asleep: bool = False  # sleeping vLLM keeps its weights on the host (EasyR1, or LoRA)
     utilization: float = 0.0  # vLLM's share of a GPU
     sequences: int = 0  # responses that vLLM decodes at once
-    batched_tokens: int = 0  # of one of vLLM's passes
+    batched_tokens: int = 0  # tokens of one forward pass of vLLM
     eager: bool = False  # vLLM runs without CUDA graphs
 
     @property
@@ -97,7 +97,7 @@ class MemoryPlan:
         return self.shape.adapter_parameters(self.lora) if self.lora else self.shape.parameters
 
     def weights(self) -> float:
-        """Bytes of one rank's share."""
+        """Bytes of one rank's share of the weights."""
         adapters = self.trained if self.lora else 0
         return self.weight_bytes * (self.shape.parameters + adapters) / self.ranks
 
@@ -117,10 +117,10 @@ class Phase:
     """Contents of the memory at the peak of one phase."""
 
     name: str
-    parts: dict[str, float]  # what for -> bytes
-    limit: int | None  # bytes that are there; None where that is not known
-    aside: int = 0  # bytes on top that are not this process's own: CUDA contexts, and vLLM asleep
-    spread: float = 0.0  # by which share the estimate may be too high; infinite where nothing was measured
+    parts: dict[str, float]  # content -> bytes
+    limit: int | None  # bytes available; None where that is not known
+    aside: int = 0  # bytes beside the parts, such as CUDA contexts, sleeping vLLM, buffers and fragmentation
+    spread: float = 0.0  # fraction by which the estimate may be too high; infinite where nothing was measured
 
     @property
     def need(self) -> float:
@@ -149,7 +149,7 @@ HOST = "training"
 
 
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
-    """Yield what one GPU holds."""
+    """Yield what one GPU holds at the peak of each phase."""
     shape, resting = plan.shape, plan.resting()
     weights = 0.0 if plan.offload_all else plan.weights()
     forward = {
@@ -169,7 +169,7 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
 
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
-    """Gradients appear while activations go, so that the first pass of an update holds the larger of both."""
+    """Gradients are allocated while activations are freed: an update of one pass holds only the larger of the two."""
     shape, tokens = plan.shape, plan.update_tokens
     held = tokens * shape.activations(plan.recompute, plan.image_share, plan.liger)
     layer = tokens * shape.layer_activations(plan.liger) if plan.recompute else 0.0
@@ -187,7 +187,7 @@ def _backward(plan: MemoryPlan) -> dict[str, float]:
 
 
 def host_phase(plan: MemoryPlan) -> Phase:
-    """Return what the machine holds, all its ranks together: whole models while they are loaded, or the training.
+    """Return what all ranks of the machine hold on the host: whole models while they are loaded, or the training.
 
     With tied embeddings verl loads the whole model in each rank (`get_init_weight_context_manager`), else in one.
     """
@@ -230,7 +230,7 @@ CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ""),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
-"""Of both versions: the folder, the files of limit and use, and what names in `memory.stat` begin with."""
+"""For cgroup v2 and v1: the folder, the files of limit and usage, and the prefix of names in `memory.stat`."""
 
 
 def host_memory() -> int:
@@ -247,6 +247,6 @@ def host_memory() -> int:
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None where there is no such file, or a word, as `max`."""
+    """The number in a file; None where there is no such file, or where it holds a word such as `max`."""
     text = file.read_text(encoding="ascii").strip() if file.is_file() else ""
     return int(text) if text.isdigit() else None

@@ -38,12 +38,13 @@ from recipes.memory.estimates import (
 )
 
 USABLE_FRACTION = 0.9
-"""Of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
+"""Usable part of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
 
 MAX_UPDATE_TOKENS = 32_768
 """Tokens of one update pass; more is no faster: 376 TFLOP/s at 16,384 tokens, 382 at 32,768 (Qwen3-4B shape, H200)."""
 MIN_TOKENS_WITHOUT_RECOMPUTE = 8_192
-"""Below this budget activations are recomputed: 442 TFLOP/s at 8,192 tokens without, 459 at 16,384, 382 with."""
+"""Below this budget activations are recomputed: 382 TFLOP/s with recomputation; without, 442 at 8,192 tokens, 459 at
+16,384."""
 MAX_FORWARD_TOKENS = 65_536
 """Tokens of one pass without gradients; 478 TFLOP/s at 32,768 tokens, 483 at 65,536."""
 TOKENS_OF_UNKNOWN_MODEL = 16_384
@@ -53,11 +54,11 @@ TOKEN_MULTIPLE = 1_024
 USUAL_SHARE = 0.6
 """vLLM's share of a GPU where there is room for it."""
 MIN_SHARE, MAX_SHARE = 0.05, 0.9
-"""vLLM's share where there is little room, and where its cache holds few responses without more."""
+"""Bounds of vLLM's share: the least with little room, the most where its cache holds few responses at `USUAL_SHARE`."""
 SPARE_FRACTION = 0.02
-"""Of a GPU's memory, left free while vLLM generates."""
+"""Part of a GPU's memory that is left free while vLLM generates."""
 ENOUGH_RESPONSES = 32
-"""Responses of full length in vLLM's cache below which weights and moments move to the host, to make room for more."""
+"""If vLLM's cache holds fewer responses of full length than this, moments and weights move to the host to make room."""
 LORA_RANK = 64
 """The rank of adapters that is proposed where the training of all weights does not fit."""
 
@@ -97,9 +98,9 @@ def settled(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
 
 
 def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
-    """Decide what computes an update: recomputation, the tokens of both kinds of passes, and Adam's kernel.
+    """Choose the settings of an update: recomputation, tokens of a pass with and without gradients, Adam's kernel.
 
-    Recomputing is the slower choice (382 TFLOP/s against 459), so it is taken where too few tokens fit without.
+    Recomputing is slower (382 TFLOP/s against 459), so it is chosen only where too few tokens fit without it.
     """
     shape = plan.shape
     state = plan.weight_bytes * shape.parameters / plan.ranks + (0.0 if plan.lora else plan.share(3))
@@ -117,7 +118,7 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
         recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
     if recompute:
         update = fitting(MAX_UPDATE_TOKENS, recompute=True)
-    # Without gradients one layer's activations are alive at a time, and these are fewer bytes than those counted here.
+    # Without gradients only one layer's activations are alive at a time: fewer bytes than `fitting` counts.
     forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
     update = asked.update_tokens or max(plan.longest, update)
     plan = replace(
@@ -134,8 +135,8 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
 def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     """Decide vLLM's share of a GPU, and what moves to the host to make room for it.
 
-    A smaller share costs least: as computed for the Qwen3-4B shape, half of the cache takes a fifth longer. Moments
-    that move to the host and back are 16 bytes a weight and step; weights move several times a step, so they are last.
+    A smaller share costs least: computed for the Qwen3-4B shape, generating with half the cache takes a fifth longer.
+    Moments move to the host and back once a step, 16 bytes a weight; weights move several times, so they come last.
     """
     ways = [
         _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.utilization)
@@ -191,8 +192,8 @@ def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
 
     Args:
         plan: one that does not fit.
-        asked: what was set; what would be chosen in its place comes first.
-        gpus_here: GPUs of this machine; more are proposed as those of another.
+        asked: the settings that were set; the first way replaces them by what `settled` chooses.
+        gpus_here: GPUs of this machine; a way that needs more says "N such GPUs".
     """
     free = settled(plan, Asked())
     changed = {key: getattr(free, name) for name, key in KEYS.items() if getattr(asked, name) is not None}
@@ -216,7 +217,7 @@ def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
 
 
 def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
-    """Return the fewest GPUs of this kind that a plan fits, and fewer that it fits with adapters."""
+    """Return the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
     ways: list[Way] = []
     for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
         most = ways[0].plan.ranks if ways else 65
@@ -234,7 +235,8 @@ def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
 
 
 def max_num_seqs(responses: int) -> int:
-    """Responses that one vLLM engine decodes at once: all of its step's, between 256 (for validation) and 1,024."""
+    """Responses that one vLLM engine decodes at once: all its responses of a step, at least 256 (for validation) and at
+    most 1,024."""
     return max(256, min(1_024, -(-responses // 64) * 64))
 
 

@@ -51,7 +51,7 @@ class Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """Return the machine's GPUs that `nvidia-smi` shows with numbers; it shows none for those in parts (MIG)."""
+    """Return the machine's GPUs whose memory `nvidia-smi` shows in numbers; for GPUs in MIG mode it shows none."""
     processes: dict[str, list[str]] = defaultdict(list)
     for uuid, pid, name in _rows(3, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"):
         if pid.isdigit():
@@ -101,7 +101,7 @@ LABELS_MIB = {"16": 15_360, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_5
 
 
 def described(text: str, where: str) -> list[Gpu]:
-    """Return GPUs that are not here, idle, from `1x24`: their number and the GB of each. Raises RecipeError."""
+    """Return idle GPUs that are not here, from text such as `1x24`: their number and GB each. Raises RecipeError."""
     found = re.fullmatch(r"\s*(\d{1,2})\s*[x*]\s*(\d{1,3})(?:\s*GB)?\s*", text, re.IGNORECASE)
     count, label = (int(found[1]), found[2].lstrip("0")) if found else (0, "")
     if not count or not label:

@@ -28,7 +28,7 @@ class Shape:
     norms_queries: bool
     heads: int = 1
     vision: tuple[int, int, int, int] | None = None
-    """Hidden, intermediate, layers, and patches an image token."""
+    """The vision tower's hidden and intermediate size, layers, and patches per image token."""
 
     @property
     def parameters(self) -> int:
@@ -50,29 +50,29 @@ class Shape:
         return self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def adapter_parameters(self, rank: int) -> int:
-        """Weights of LoRA's adapters on every linear map of the decoder's layers."""
+        """Weights of LoRA's adapters on every linear module of the decoder's layers."""
         widths = 7 * self.hidden + 2 * self.queries + 2 * self.keys + 3 * self.intermediate
         return self.layers * rank * widths
 
     def gathered(self, compute_bytes: int = 2, trained: bool = True) -> float:
-        """Bytes of what FSDP has whole on each GPU: two layers and the ends, and where they are trained gradients of
-        one layer and the ends, as computed and in float32."""
+        """Bytes of what FSDP gathers whole on each GPU: two layers, embedding and head; if they are trained, also the
+        gradients of one layer, embedding and head, in the compute dtype and in float32."""
         gradients = (compute_bytes + 4) * trained
         return (2 * compute_bytes + gradients) * self.layer_parameters + (
             compute_bytes + gradients
         ) * self.embedding_parameters
 
     def layer_activations(self, liger: bool = True) -> float:
-        """Bytes that a token holds in one layer."""
+        """Bytes of activations that a token holds in one layer."""
         normed = (self.queries + self.keys) * self.norms_queries
         kept = 2 * (4 * self.hidden + 3 * self.intermediate + 4 * self.queries + normed)
         return kept if liger else kept + 8 * self.hidden + 2 * self.intermediate + 4 * normed
 
     def activations(self, recompute: bool, image_share: float = 0.0, liger: bool = True) -> float:
-        """Bytes that a token holds until the backward pass reaches it.
+        """Bytes of activations that a token holds until the backward pass reaches it.
 
         Args:
-            recompute: whether layers are computed again.
+            recompute: whether the backward pass computes layers again.
             image_share: share of the tokens that stand for a part of an image.
             liger: whether liger's kernels take the place of transformers' own.
         """

@@ -187,7 +187,7 @@ def resolve(
 
 
 def differences(recipe: PointerRecipe) -> list[str]:
-    """Return what an evaluation of this recipe needs as arguments: the keys that are not those of the shipped file."""
+    """Return the arguments of an evaluation: data, validation and experiment keys that differ from the shipped file."""
     shipped = flatten(resolve(environ={}).model_dump())
     kept = ("data.", "validation.", "trainer.experiment_name")
     values = flatten(recipe.model_dump()).items()

@@ -1,6 +1,6 @@
 """Queries with their logged candidates in arrays, and padded batches of them.
 
-A group is what rewards are compared within: the candidates of one query that have the same number of picks.
+Rewards are compared within a group: the candidates of one query that have the same number of picks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 SCORES = ("beam_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
-"""The numbers that a candidate may carry. An absent one is NaN; only a reward that reads it asks for it."""
+"""The numbers that a candidate may carry. An absent one is NaN, an error only where a reward or validation reads it."""
 SPLITS = ("train", "validation", "test")
 
 
@@ -26,7 +26,7 @@ class PointerData:
     examples: Tensor
     query_ids: list[str]
     query_rows: np.ndarray  # [Q], rows of `queries`
-    pools: list[np.ndarray]  # of each query, rows of `examples`
+    pools: list[np.ndarray]  # for each query, rows of `examples`
     split: np.ndarray  # [Q], index into `SPLITS`, or -1 where the file says nothing
     candidate_query: np.ndarray  # [M], the query of each candidate
     pointers: np.ndarray  # [M, S], slots in the query's pool, -1 behind the last pick
@@ -130,11 +130,11 @@ class Batch:
         return self.query, self.pool, self.pool_mask
 
     def by_group(self, values: Tensor) -> Tensor:
-        """Put groups one under the other, without the padded ones: [B, L, N, ...] -> [G, N, ...]."""
+        """Stack the groups of all queries, without the padded ones: [B, L, N, ...] -> [G, N, ...]."""
         return values[self.candidates.any(-1)]
 
     def picks_by_group(self, values: Tensor) -> Tensor:
-        """Do the same for what `pointers` and `steps` are like: [B, L * N, S] -> [G, N, S]."""
+        """Do the same for tensors in the layout of `pointers` and `steps`: [B, L * N, S] -> [G, N, S]."""
         return self.by_group(values.reshape(len(values), *self.candidates.shape[1:], *values.shape[2:]))
 
 

@@ -27,12 +27,12 @@ BATCH_SIZE = 256
 """Queries decoded at once."""
 RANDOM_DRAWS = 8
 KL_QUERIES, KL_DRAWS = 64, 4
-"""The KL of the policy is estimated from so many sampled sequences of so many validation queries."""
+"""The KL of the policy is estimated from so many validation queries and so many sampled sequences for each."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way of choosing at one number of shots, on Q queries."""
+    """Results of one method at one number of shots, on Q queries."""
 
     queries: np.ndarray  # [Q], their numbers in the data
     correct: np.ndarray  # [Q], 0 or 1; a share where a method is random
@@ -101,7 +101,7 @@ def sampled_kl(
 
 
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
-    """Return the frozen model's answers; of several sequences a query, picks [Q, N, S], their mean."""
+    """Return whether the frozen model answers right; with N sequences a query, picks [Q, N, S], their mean."""
     correct = model.outcome(data, queries, picks).correct.double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
@@ -138,7 +138,7 @@ class Validator:
         """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
         Raises:
-            RecipeError: nothing is logged at the shots of validation, or without vqa_correct.
+            RecipeError: no candidate is logged at the shots of validation, or one of them has no vqa_correct.
         """
         metrics: dict[str, float] = {}
         for name, (data, queries) in self.parts.items():
@@ -225,7 +225,7 @@ def evaluate(prepared: Prepared, folder: Path, shots: Sequence[int], part: str =
     """Measure an experiment's selector, its warm-up, and the baselines on the same queries.
 
     Returns:
-        `accuracy` by method and number of shots, as text; `tests`, see `compare`; `part`, its number of `queries`, and
+        `accuracy` by method and number of shots (text); `tests`, see `compare`; `part`, its number of `queries`, and
         the number of shots that the selector was `trained_for`.
 
     Raises:

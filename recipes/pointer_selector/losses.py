@@ -15,9 +15,9 @@ from recipes.pointer_selector.config import PointerRecipe, RewardConfig
 from recipes.pointer_selector.dataset import PointerData
 
 QUALITY = "quality"
-"""The score of beam search, stretched to 0 to 1 within its group, so that its scale is correctness's."""
+"""The score of beam search, rescaled to 0 to 1 within its group, so that it has the scale of correctness."""
 ADVANTAGE_FLOOR, ADVANTAGE_CLIP = 0.1, 5.0
-"""Least deviation that a z-score divides by, and the largest magnitude of an advantage."""
+"""Least standard deviation that a z-score divides by, and the largest magnitude of an advantage."""
 TERMS: dict[str, tuple[str | None, float]] = {
     "combined": (QUALITY, 1.0),
     "hard_soft": ("vqa_acc_score", 1.0),
@@ -26,7 +26,7 @@ TERMS: dict[str, tuple[str | None, float]] = {
     "probability": ("vqa_gt_prob", 0.0),
     "quality": (QUALITY, 0.0),
 }
-"""The soft number and the weight of each mode's reward, alpha * soft + beta * weight * vqa_correct."""
+"""Mode -> soft score and weight in the reward alpha * soft + beta * weight * vqa_correct."""
 SAME = 1e-6
 """Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
@@ -139,7 +139,7 @@ def rce_loss(log_probs: Tensor, steps: Tensor, rewards: Tensor, mask: Tensor, ta
 
     Args:
         log_probs: [B, N, S], 0 at padding.
-        steps: [B, N, S], true where a candidate has a pick; all candidates of a group have as many.
+        steps: [B, N, S], true where a candidate has a pick; all candidates of a group have equally many.
         rewards: [B, N].
         mask: [B, N], true where there is a candidate.
         tau: temperature of the weights; a high one treats all candidates alike.
@@ -174,9 +174,9 @@ def grpo_loss(
     """Return GRPO's loss: PPO's clipped surrogate with group-relative advantages, plus beta k3 against the warm-up.
 
     Args:
-        log_probs: [B, N, S] of the policy, 0 at padding.
-        old: [B, N, S] of the policy that the epoch began with.
-        reference: [B, N, S] of the warm-up policy.
+        log_probs: [B, N, S], the policy's log-probabilities, 0 at padding.
+        old: [B, N, S], those of the policy at the start of the epoch.
+        reference: [B, N, S], those of the warm-up policy.
         advantages: [B, N].
         steps: [B, N, S], true where a candidate has a pick.
         mask: [B, N], true where a candidate takes part.

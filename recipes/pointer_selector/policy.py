@@ -26,7 +26,7 @@ class Encoded:
 
     state: Tensor  # [B, H], the query after attention
     keys: Tensor  # [B, K, H], unit vectors that scores are taken against
-    values: Tensor  # [B, K, 2H], each slot's share of the two gates, so that a step multiplies the state alone
+    values: Tensor  # [B, K, 2H], each slot's part of gate and proposal, so that a step only projects the state
     mask: Tensor  # [B, K], true where the slot holds an example
 
 
@@ -99,8 +99,8 @@ class PointerPolicy(nn.Module):
     def _initialise(self, branch_ends: Sequence[nn.Linear]) -> None:
         """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
 
-        Both towers start with one orthogonal projection, so that cosine scores equal those of the embeddings. Where
-        queries and pool have embeddings of different widths, each tower has its own.
+        Both towers start with one orthogonal projection, so that cosine scores are close to those of the embeddings.
+        Where queries and pool have embeddings of different widths, each tower has its own.
         """
         for branch in branch_ends:
             nn.init.zeros_(branch.weight)
@@ -132,7 +132,7 @@ class PointerPolicy(nn.Module):
         """Return the state after a pick, through a gate as in a GRU: [B, N or 1, H], picks [B, N] -> [B, N, H]."""
         batch, slots, _ = encoded.values.shape
         rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
-        picked = encoded.values.flatten(0, 1)[rows]  # whole rows: quicker than a gather along 2H, both ways
+        picked = encoded.values.flatten(0, 1)[rows]  # whole rows: faster than a gather along 2H, forward and backward
         gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
         after: Tensor = self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
         return after
@@ -142,8 +142,8 @@ class PointerPolicy(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
 
-        Candidates in order of their number of picks take the least work: those in front that have no such pick in any
-        query are left out of a step.
+        Candidates sorted by their number of picks take the least work: a step leaves out the leading candidates that
+        have no such pick in any query.
 
         Args:
             inputs: the arguments of `encode`.
@@ -184,8 +184,8 @@ def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> Tensor:
 def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator) -> Tensor:
     """Return `draws` sequences a query: picks [B, N, S].
 
-    One uniform number a pick is turned into a slot through the cumulative distribution, so that neither the padding of
-    a pool nor the other queries of a batch change what is drawn from the same stream of numbers.
+    For each pick one uniform number chooses a slot through the cumulative distribution, so that neither the padding of
+    a pool nor the values of other queries in the batch change what the same stream of numbers draws.
     """
     uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device)
     return _decode(

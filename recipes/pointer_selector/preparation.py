@@ -28,7 +28,7 @@ from recipes.pointer_selector.config import DataConfig, FilterConfig, PointerRec
 from recipes.pointer_selector.dataset import SCORES, SPLITS, PointerData
 
 Id = Annotated[str, BeforeValidator(lambda item: str(item) if isinstance(item, int) else item)]
-"""An id is text; 5 and "5" are one."""
+"""An id is text; 5 and "5" are the same id."""
 Score = Annotated[float, Field(ge=-1e30, le=1e30)]  # float32 makes larger numbers infinite
 Share = Annotated[float, Field(ge=0, le=1)]
 Truth = Annotated[
@@ -37,7 +37,7 @@ Truth = Annotated[
 UNUSABLE = ("error", "fallback")
 """Values of `vqa_eval_mode` whose reward says nothing about the model's answer."""
 HELD_OUT_SHARE = 0.15
-"""Share of the queries that validate, and that test, where the file names no split."""
+"""Share of the queries in validation, and in test, where the file names no split."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -63,7 +63,7 @@ class Candidate(_Logged):
 class Record(_Logged):
     """A query with its candidates.
 
-    `pool` is None where the query chooses from all examples; `embedding_id` where its embedding has its own id.
+    `pool` is None where the query chooses from all examples; `embedding_id` is None where it is the `query_id`.
     """
 
     query_id: Id
@@ -112,8 +112,8 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     """Read the candidates and both tables, resolving every id.
 
     Raises:
-        RecipeError: a file that is missing or broken; a query, pool or pointer that stands there twice or names an
-            example that is not there; names the query.
+        RecipeError: a file is missing or broken, a query or an example in a pool or pointer is repeated, or an
+            embedding or an example of the pool is missing; the error names the query.
     """
     queries, query_rows = load_table(query_embeddings, "query")
     examples, example_rows = load_table(candidate_embeddings, "candidate")
@@ -249,7 +249,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def by_split(data: PointerData) -> dict[str, PointerData]:
-    """Return the three parts; a query's part does not depend on other queries, so that growing data keeps it.
+    """Return the three parts; a query's part does not depend on other queries, so that it stays when data is added.
 
     Raises:
         RecipeError: some queries name their split and others do not, or a part is empty.
@@ -277,7 +277,7 @@ def _hashed(query_id: str) -> int:
 
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
-    """Return sequences of the numbers of picks that are trained on."""
+    """Return the sequences of at most `shot_num` picks, and the queries that have one."""
     wanted, longest = data.lengths <= config.shot_num, int(data.lengths.max())
     if not wanted.any() or longest < config.shot_num:
         raise RecipeError(
@@ -289,7 +289,7 @@ def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
 
 
 def _some_queries(data: PointerData, number: int) -> PointerData:
-    """Keep so many queries, in the order of a hash of their ids, so that a few are among more; 0 keeps all."""
+    """Keep `number` queries by a hash of their ids, so that a smaller choice is part of a larger one; 0 keeps all."""
     if number > len(data):
         what = f"{number} training queries were asked for, and there are {len(data)}"
         raise RecipeError(what, where="data.train_queries", fix=f"ask for at most {len(data)}; 0 takes all")
@@ -298,7 +298,7 @@ def _some_queries(data: PointerData, number: int) -> PointerData:
 
 
 def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict[str, int]]:
-    """Return the data without repeated sequences and what the filters name, and how much each of them dropped.
+    """Return the data without repeated and filtered-out candidates, and how many were dropped, by reason.
 
     Raises:
         RecipeError: nothing is left.
@@ -330,7 +330,7 @@ def _repeats(data: PointerData) -> np.ndarray:
 
 
 def count(data: PointerData) -> dict[str, Any]:
-    """Count what a data set holds, by what is printed.
+    """Return the counts of a data set by the label that is printed.
 
     Groups that are all right or all wrong teach nothing about correctness, groups of one candidate nothing at all.
     """

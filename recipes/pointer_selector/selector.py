@@ -23,13 +23,13 @@ WARM_UP, BEST = "warm_up", "best"
 
 
 def description(policy: PointerPolicy, shot_num: int) -> dict[str, Any]:
-    """Return what a checkpoint says of its policy; training goes on only from one that says the same."""
+    """Return a policy's entries in config.json; training loads only a checkpoint whose entries are the same."""
     widths = {"query_width": policy.query_width, "pool_width": policy.pool_width}
     return {"policy": policy.config.model_dump(), **widths, "shot_num": shot_num}
 
 
 def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, Any]) -> None:
-    """Write a checkpoint; the folder is whole or absent, and a former one is replaced. `mark` says what it is of."""
+    """Write a checkpoint; the folder is whole or absent, and a former one is replaced. `mark`: further entries."""
     from safetensors.torch import save_file
 
     config = {**description(policy, shot_num), **mark}
@@ -67,7 +67,7 @@ class PointerSelector:
     """Chooses demonstrations for queries.
 
     Attributes:
-        policy: in evaluation mode.
+        policy: the policy in evaluation mode.
         shot_num: the number of picks that it was trained for.
     """
 
@@ -79,7 +79,7 @@ class PointerSelector:
         """Load a checkpoint, or the best one of an experiment's folder (`artifacts/checkpoints/<experiment>`).
 
         Args:
-            folder: of the checkpoint or the experiment.
+            folder: the checkpoint's or the experiment's folder.
             device: auto (a GPU if there is one), cpu or gpu.
 
         Raises:

@@ -1,6 +1,6 @@
 """The training loop: RCE warm-up, then GRPO, with validation after every epoch, early stop and the best checkpoint.
 
-An interrupted run goes on after its last finished phase, to the same weights: nothing random crosses a phase.
+An interrupted run goes on after its last finished phase and reaches the same weights: no random state crosses phases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROGRESS = "progress.json"
 KL_LOW, KL_HIGH = 0.01, 0.1
 """The band of `actor/kl_loss` that the adaptive weight aims at."""
 KL_FACTOR, BETA_MIN, BETA_MAX = 1.5, 1e-3, 10.0
-"""By how much the adaptive weight of the KL changes, and its bounds."""
+"""Factor by which the adaptive weight of the KL changes, and its bounds."""
 Metrics = Mapping[str, float | str]
 
 
@@ -70,13 +70,13 @@ def next_beta(beta: float, kl: float) -> float:
 
 
 def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
-    """Return the number of each group's best candidates that take part in this epoch, from 0; 0 means all."""
+    """Return the number of each group's best candidates that take part in this epoch (counted from 0); 0: all."""
     return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
 Tables = dict[str, Tensor]
-"""Numbers of the logged candidates that stay the same during an epoch: `rewards` [M], and in GRPO log-probabilities
-[M, S] when the epoch began, `old`, and of the warm-up policy, `reference`."""
+"""Numbers of the logged candidates that stay the same during an epoch: `rewards` [M], and in GRPO the log-probabilities
+[M, S] of the policy at the start of the epoch, `old`, and of the warm-up policy, `reference`."""
 Loss = tuple[Tensor, dict[str, Tensor | float]]
 
 
@@ -166,8 +166,8 @@ class RunLog:
     """`metrics.jsonl`, a line for each update and validation, and TensorBoard's files.
 
     Args:
-        folder: of the run.
-        after: steps up to this one are kept; later ones are of a phase that was interrupted and is trained again.
+        folder: the run's folder.
+        after: last step whose lines are kept; later ones are of an interrupted phase that is trained again.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
@@ -187,7 +187,7 @@ class RunLog:
                 self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Close both."""
+        """Close the metrics file and TensorBoard's writer."""
         self._file.close()
         self._board.close()
 
@@ -234,17 +234,17 @@ class Trainer:
     """Trains one policy. A run that was interrupted goes on after its last finished phase.
 
     Args:
-        recipe: resolved.
+        recipe: the resolved recipe.
         prepared: the data by split, the training part already filtered, and the frozen model.
         folder: where checkpoints go.
         device: where the policy lives.
 
     Attributes:
-        log: takes the metrics of a step; `show`: takes a line to print.
+        log: called with a step and its metrics; `show`: called with a line to print.
 
     Raises:
-        RecipeError: the folder is another recipe's or other data's, or GRPO has nothing to compare; from `run`,
-            gradients that are not finite.
+        RecipeError: the folder holds a run of another recipe or other data, or GRPO has nothing to compare; `run`
+            raises it for gradients that are not finite.
     """
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
@@ -270,7 +270,7 @@ class Trainer:
             self._load(Path(recipe.trainer.start_from))
 
     def run(self) -> Progress:
-        """Train to the end; returns where training stands. A finished run returns at once."""
+        """Train to the end; returns the progress. A finished run returns at once."""
         progress = self.progress
         for phase in ("rce", "grpo") if self.recipe.grpo.epochs else ("rce",):
             if phase not in progress.ends:
@@ -387,7 +387,7 @@ class Trainer:
         """Return the finished phases of this folder's run.
 
         Raises:
-            RecipeError: it was of another recipe or other data.
+            RecipeError: that run was of another recipe or other data.
         """
         path = self.folder / PROGRESS
         if not path.is_file():

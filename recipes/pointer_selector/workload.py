@@ -1,8 +1,8 @@
 """The embedded workload: which of 32 handwritten digits should a frozen classifier be shown, to read another one right?
 
 Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
-pixels; the frozen classifier has features and an opinion of its own. 15% of the shown labels are wrong, so that even
-the right choice by image can mislead. Splits are by image: no image is a query in two of them, and the images that the
+pixels; the frozen classifier has features and a prior of its own. 15% of the shown labels are wrong, so that even the
+most similar image can mislead. Splits are by image: no image is a query in two of them, and the images that the
 classifier was trained on appear nowhere else. Pools are drawn from the training images, as demonstrations are in use.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LABELS, LABEL_NOISE, MAX_SHOTS = 10, 0.15, 4
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 RETRIEVER_TEMPERATURE = 0.1
-"""Of the softmax over cosine similarity, from which the retriever draws examples without replacement. It makes the
-log-probability of a sequence that of Plackett and Luce, and the retriever the behaviour policy of the offline data."""
+"""Temperature of the softmax over cosine similarity, from which the retriever draws examples without replacement: a
+Plackett-Luce model of sequences. The retriever is the behaviour policy of the offline data."""
 FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
 
 
@@ -60,7 +60,7 @@ class Outcome:
 class FrozenModel:
     """The frozen in-context classifier; it stands where a vision-language model stands in real use.
 
-    It has a weak opinion of its own about a query and is shown S examples with their (possibly wrong) labels:
+    It has a weak prior of its own about a query and is shown S examples with their (possibly wrong) labels:
 
         p(label | query, examples)  ~  w prior(label | query) + sum_i k(query, example_i) [label_i = label]
 
@@ -247,7 +247,7 @@ def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
 def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
     """Return the `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
 
-    The beam is wider than that, since its members are mostly orders of the same examples.
+    The beam is wider than `width`, since many of its members are permutations of the same examples.
     """
     batch, slots = scores.shape
     wide = width * (6 if shots > 1 else 1)
@@ -264,7 +264,7 @@ def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
 
 
 def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
-    """Return the first `width` sequences that are different sets; repeats fill up where there are fewer."""
+    """Return the first `width` sequences that are different sets; the first one is repeated where there are fewer."""
     seen: dict[tuple[int, ...], int] = {}
     for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
         if torch.isfinite(total[number]):

@@ -18,13 +18,13 @@ PROGRESS = "trying "
 
 
 def ask(function: Callable[..., Any], *arguments: Any, limit_s: float, where: str, fix: str) -> Any:
-    """Return what a function of a module returns for these arguments in a child process: what JSON can hold.
+    """Call a module-level function with these arguments in a child process; return its result, which must fit JSON.
 
     Args:
-        where, fix: of the error for a process that ends without an answer or exceeds `limit_s`.
+        where, fix: fields of the error where the process ends without an answer or exceeds `limit_s`.
 
     Raises:
-        RecipeError: there is no answer; or the error that the function raised, with `where` beside its own.
+        RecipeError: there is no answer, or the function raised this error; then `where` is added to its own.
     """
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     call = pickle.dumps((function, arguments))

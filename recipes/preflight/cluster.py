@@ -21,12 +21,12 @@ WAIT_MINUTES = 10
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 POLL_S = 2.0
 HEALTH_S = 30.0
-"""For `ray health-check`, which asks for 40 s where another program listens."""
+"""Time limit of `ray health-check`, which takes 40 s where another program listens."""
 HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 
 def check_cluster(recipe: Recipe) -> list[str]:
-    """Raise where the recipe needs several machines and no cluster is named, or the limit of the wait is no number."""
+    """Raise where the recipe needs several machines and no cluster is named, or `RAY_WAIT_MINUTES` is no number."""
     address = os.environ.get(ADDRESS)
     if not address and recipe.trainer.nnodes == 1:
         return []
@@ -52,7 +52,7 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     """Wait until the cluster has the recipe's machines.
 
     Raises:
-        RecipeError: it has not after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
+        RecipeError: machines are missing after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
     """
     wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, os.environ.get(ADDRESS)
     if not address:
@@ -105,7 +105,7 @@ def _answers(address: str) -> bool:
     """Return whether a cluster answers `ray health-check`; where none does, `ray.init` would retry.
 
     Raises:
-        RecipeError: it wants another token.
+        RecipeError: the cluster requires another token.
     """
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
     try:
@@ -124,10 +124,10 @@ def _answers(address: str) -> bool:
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes Ray hand the trainer's variables to its workers on every node; empty without a cluster.
+    """Return variables that make Ray pass the trainer's to its workers on every node; empty without a cluster.
 
-    Workers inherit the environment of their node's Ray, which was started before the run. Ray merges what this variable
-    holds into the job's runtime environment (`ray.init`), as its own job submission does.
+    Workers inherit the environment of their node's Ray, which was started before the run. Ray merges the JSON in
+    `JOB` into the job's runtime environment (`ray.init`), as its own job submission does.
     """
     if not os.environ.get(ADDRESS):
         return {}

@@ -92,10 +92,10 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
 
 
 def check_prompt_lengths(recipe: Recipe) -> list[str]:
-    """Raise where training prompts are longer than the limit and nobody asked for them to be dropped; else remark.
+    """Remark on training prompts that are longer than the limit; raise where `check_lengths` does.
 
-    Prompts are not counted by a tokenizer that is not on this machine, nor where a column of the user's own has them;
-    those with images are counted by `images.py`.
+    Prompts are not counted if the tokenizer is not on this machine or the prompt column is the user's own; `images.py`
+    counts prompts with images.
     """
     tokenizer, template = tokenizer_of(recipe)
     folder, keys = local_model(tokenizer), files(recipe, "data.train_files")

@@ -1,7 +1,7 @@
 """Identity of a run: the content that its checkpoints depend on, and the settings that may change between attempts.
 
 Content is compared by what it is, never by where it lies: a digest of rows, of a reward with its helpers, of a model.
-What another value means is said by each key (`resume` and `fixed` of `KeyInfo`), and here for content that is no key.
+Each key says what a changed value means (`resume` and `fixed` of `KeyInfo`); this module, for content that is no key.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FIXED = {
     RANKS: "each rank wrote a file of its own, so their number is fixed",
     **dict.fromkeys((MODEL, CONFIG), "the checkpoint belongs to that model"),
 }
-"""Content that is no key, and with which no checkpoint goes on when it changed -> why."""
+"""Content that is no key and whose change makes checkpoints impossible to resume -> why."""
 ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
-"""Content that is no key and decides which rows come when."""
+"""Content that is no key and decides the order of the rows."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
 """verl's own keys that are settings; those below `data` decide the order of rows, and the others are content."""
 TOKENIZER_FILES = (
@@ -44,7 +44,7 @@ TOKENIZER_FILES = (
 )
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SAMPLED, PIECES = 1 << 16, 32
-"""Bytes of a piece of a weight file, and pieces that are looked at: an update of a model changes nearly every one."""
+"""Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Attempt:
 
 
 def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
-    """Return what this recipe trains after a step; reads its rows, its reward and pieces of its weights."""
+    """Return the attempt of this recipe after a step; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
     content |= {TRAINING_ROWS: _rows(recipe, "data.train_files"), VALIDATION_ROWS: _rows(recipe, "data.val_files")}
     settings: dict[str, Any] = {}
@@ -96,13 +96,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
 
 
 def why_fixed(name: str) -> str:
-    """Return why no checkpoint can go on with another value; empty where it can."""
+    """Return why no checkpoint can be resumed with another value; empty where it can."""
     leaf = leaves(Recipe).get(name)
     return leaf.info.fixed if leaf else FIXED.get(name, "")
 
 
 def decides_order(name: str) -> bool:
-    """Return whether content decides which rows come when: with another, the place in the data means nothing."""
+    """Return whether content decides the order of the rows; if it changed, the saved dataloader state is useless."""
     leaf = leaves(Recipe).get(name)
     return leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
 
@@ -142,7 +142,7 @@ def _weights(file: Path) -> list[Any]:
 
 
 def _rows(recipe: Recipe, key: str) -> str | None:
-    """The digest of a split's rows, whatever files they lie in; None where one is not here."""
+    """The digest of a split's rows, file by file, whatever the files' paths; None where a file is not here."""
     files = [entry.path for entry in path_keys(recipe) if entry.key == key]
     if not all(Path(file).is_file() for file in files):
         return None
@@ -161,7 +161,7 @@ def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
             for batch in opened.iter_batches(4096):
                 digest.update(batch.serialize())
     except (OSError, pa.ArrowException):
-        return sha256(Path(file))  # not finished rows; the checks of the data say so
+        return sha256(Path(file))  # not readable as parquet; the checks of the data say so
     return digest.hexdigest()
 
 

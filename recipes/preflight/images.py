@@ -1,4 +1,4 @@
-"""Images of the data: broken ones, places for them in the prompts, and room for their tokens.
+"""Checks of the data's images: broken ones, places for them in the prompts, and room for their tokens.
 
 Every image is opened; the model's own processor counts the tokens of the largest row and of the smallest.
 """
@@ -22,7 +22,7 @@ from recipes.preflight.fingerprint import PROCESSOR_FILES
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
-"""Rows of each file whose images are decoded; of the others headers and checksums are read."""
+"""Number of rows of each file whose images are decoded; of the others headers are read and checksums verified."""
 COUNTING_LIMIT_S = 600.0
 
 
@@ -62,8 +62,8 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
         The largest row and the smallest; none where no row has images.
 
     Raises:
-        RecipeError: the first row with a broken image, images and places for them that do not match, or too many
-            images.
+        RecipeError: a row has a broken image, too many images, or another number of images than places for them; names
+            the first such row.
     """
     from PIL import Image
 
@@ -96,7 +96,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
 
 
 def _pixels(recipe: Recipe, image: Any, decode: bool) -> int:
-    """Pixels of an image within the recipe's bounds; the image is decoded, or its checksums are verified."""
+    """Pixels of an image, clamped to the recipe's bounds; the image is decoded, or its checksums are verified."""
     picture = opened(image, recipe.data.image_dir)
     pixels = picture.width * picture.height
     if decode:
@@ -159,7 +159,7 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
 def count(recipe: Recipe, file: str, rows: list[Row], model: str) -> list[int]:
     """Return the tokens of each row's prompt by the model's own processor, which scales images into the bounds.
 
-    For a process of its own: the processor imports torch.
+    Runs in a child process, since the processor imports torch.
     """
     from transformers import AutoProcessor
 

@@ -19,7 +19,7 @@ from recipes.paths import run_dir
 from recipes.preflight import resume
 
 PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")
-"""Loggers with a package of their own, of the same name."""
+"""Loggers whose Python package has the same name."""
 
 
 def check_machine(recipe: Recipe) -> list[str]:
@@ -61,8 +61,8 @@ MARGIN = 512 << 20
 def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model whose size is not known.
 
-    Shards have the type of the trained weights, and so have Adam's two moments. The model to load has that type too
-    with verl, and with EasyR1 the type that passes compute in (`recipes.engines.easyr1.translation.environment`).
+    The shards and Adam's two moments have the dtype of the trained weights. verl saves the Hugging Face model in that
+    dtype too, EasyR1 in the dtype of its forward passes (`recipes.engines.easyr1.translation.environment`).
     """
     trainer, actor = recipe.trainer, recipe.worker.actor
     sizes, rank = shape(local_model(actor.model.model_path)), actor.model.lora.rank
@@ -77,12 +77,12 @@ def checkpoint_bytes(recipe: Recipe) -> int:
 
 
 def most_checkpoints(recipe: Recipe, saves: int) -> int:
-    """Checkpoints of this start that are on the disk at once, of so many that it saves.
+    """The most checkpoints of this attempt that are on the disk at once, when the attempt saves `saves` of them.
 
     Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
-    `remove_obsolete_ckpt`. With a limit of 1 there are two at once: verl deletes the old one after the new one came,
-    and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one step more, which takes room
-    when the limit has deleted it. Of what earlier starts saved verl deletes nothing.
+    `remove_obsolete_ckpt`. With a limit of 1 there are two at once: verl deletes the old one after it saved the new
+    one, and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one more step, which takes
+    space once the limit has deleted that step. verl deletes no checkpoint of an earlier attempt.
     """
     trainer = recipe.trainer
     if trainer.save_limit <= 0:
@@ -91,7 +91,7 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 
 
 def check_disk(recipe: Recipe) -> list[str]:
-    """Raise where the run's checkpoints will not fit; what an earlier start saved stays, since verl forgets it."""
+    """Raise where the run's checkpoints will not fit; verl never deletes those that an earlier attempt saved."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = _nearest(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0

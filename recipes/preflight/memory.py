@@ -1,6 +1,6 @@
 """Memory check: a run that does not fit GPUs or host is refused, with the nearest changes that fit.
 
-`recipes/memory/estimates.py` has the estimate of each phase, `recipes/memory/fit.py` what is chosen.
+`recipes/memory/estimates.py` estimates each phase, and `recipes/memory/fit.py` chooses the settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recipes.memory.shape import SIZES
 MODEL = "worker.actor.model.model_path"
 SHARE = fit.KEYS["utilization"]
 MOST_WAYS = 3
-"""Changes that an error proposes."""
+"""The most changes that an error proposes."""
 COSTS = {
     "recompute": "activations are computed again in the backward pass, which makes the update a sixth slower",
     "fused_adam": "Adam updates in one kernel, without a copy of the weights, which costs nothing",
@@ -29,7 +29,7 @@ def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; return remarks on choices, each phase's estimate and close fits.
 
     Raises:
-        RecipeError: names the phase that lacks most, who holds memory of the GPUs, and what would fit.
+        RecipeError: names the phase that exceeds its limit most, the processes that use the GPUs, and what would fit.
     """
     chosen = plans.gpus_of(recipe) if recipe.hardware == "gpu" else []
     busy = [gpu for gpu in chosen if gpu.used > gpus.IDLE]
@@ -78,7 +78,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
 
 
 def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
-    """Return the settings that the memory decided, with their cost."""
+    """Return the settings that were chosen to fit the memory, with their cost."""
     decided = [name for name, key in fit.KEYS.items() if recipe.source_of(key).layer == "hardware"]
     costs = [text for name, text in COSTS.items() if name in decided and getattr(plan, name)]
     held = fit.cached_responses(plan)

@@ -13,11 +13,11 @@ from recipes.paths import model_dir
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 POINTER_BYTES = 1024
-"""A file of weights that is smaller is git-lfs's pointer to them."""
+"""A smaller weight file is a git-lfs pointer."""
 
 
 def check_model(recipe: Recipe) -> list[str]:
-    """Raise where the model, or what stands in for its tokenizer, is not there, is not a model, or is too short."""
+    """Raise where the model or its tokenizer is missing or unusable, or its context is too short; return remarks."""
     remarks = []
     for key in path_keys(recipe):
         if key.kind == "model":
@@ -79,7 +79,7 @@ def _check_positions(recipe: Recipe) -> None:
 
 
 def _check_adapters(recipe: Recipe) -> None:
-    """Raise for adapters that the saved model cannot hold: of a table, and of a head that may share its weight."""
+    """Raise for LoRA on embed_tokens, or on lm_head, which may share its weight: the saved model cannot hold it."""
     lora = recipe.worker.actor.model.lora
     named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
     if lora.rank and named and recipe.trainer.save_hf_model:
@@ -96,7 +96,7 @@ TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Remark on turns that do not stop. The tokenizer itself is not loaded: importing it takes seconds.
+    """Return a remark if a turn ends without a stop token. The tokenizer is not loaded: its import takes seconds.
 
     Raises:
         RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.

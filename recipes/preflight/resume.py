@@ -1,8 +1,8 @@
-"""Resuming: the checkpoint that a run goes on from, whether it is the run's own, and which changes take effect.
+"""Resuming: the checkpoint that a run resumes, whether it is the run's own, and which changes take effect.
 
-verl restores from a checkpoint the weights, the optimiser, the schedule, the random state
-(`FSDPCheckpointManager.load_checkpoint`) and the place in the data (`PPOTrainer._load_checkpoint`). Learning rate,
-betas and weight decay are set again from the command after that (`recipes/engines/checkpoints.py`).
+verl restores the weights, optimiser, schedule and random state (`FSDPCheckpointManager.load_checkpoint`) and the
+dataloader state (`PPOTrainer._load_checkpoint`) from a checkpoint. Learning rate, betas and weight decay are then set
+to the values in the command (`recipes/engines/checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from recipes.preflight.fingerprint import RANKS, Attempt, decides_order, differe
 from recipes.runs.folder import Change, add_changes
 
 RECORD = "recipe.json"
-"""In the folder of the checkpoints: what each attempt trained, and the step that it began after."""
+"""File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
 CHANGED = "changed"
-"""The value of trainer.find_last_checkpoint, and of RESUME, that goes on with other content."""
+"""The value of trainer.find_last_checkpoint, and of RESUME, that resumes although the content changed."""
 BEGUN_ANEW = ".begun_anew"
-"""In the folder of the checkpoints: steps without their place in the data, for a run that begins its data anew."""
+"""Folder beside the checkpoints: links to steps without dataloader state, for a run that starts its data over."""
 GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
@@ -82,7 +82,7 @@ class Start:
         problems: what is wrong with later checkpoints.
         changes: content and settings that differ from the attempt that made the step.
         unknown: why the content cannot be compared; empty where it can.
-        parts: what the step was saved with; files that an earlier save of it left are not among them.
+        parts: what the step was saved with; files left by an earlier save of the same step do not count.
     """
 
     checkpoint: Checkpoint | None
@@ -121,7 +121,7 @@ def start(recipe: Recipe) -> Start:
     if checkpoint is None:
         last = last_checkpoint(place)
         wrote = last.ranks() if last else None
-        if wrote and wrote != recipe.n_gpus:  # named as such, not as missing files
+        if wrote and wrote != recipe.n_gpus:  # reported as another number of ranks, not as missing files
             expected = Expected(expected.layout, wrote, expected.parts)
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
@@ -145,7 +145,7 @@ def start(recipe: Recipe) -> Start:
 
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
-    """Raise where only another engine's place in the data is there: this one would find nothing, and begin anew."""
+    """Raise where only another engine's dataloader state is there: this engine would start the data over."""
     wrote = {engine for engine, layout in LAYOUTS.items() if any((step / layout.loader).is_file() for step in steps)}
     if wrote and recipe.engine not in wrote:
         raise RecipeError(
@@ -175,10 +175,10 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
 
 
 def check_resume(recipe: Recipe) -> list[str]:
-    """Raise where the run would resume or overwrite another run's checkpoint, or cannot do what its settings say.
+    """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
 
     Returns:
-        The checkpoint that it resumes, what this lacks, and each setting that differs from the earlier attempt.
+        Remarks: the checkpoint that it resumes, what this lacks, and what differs from the earlier attempt.
     """
     place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
@@ -248,7 +248,7 @@ def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
 
 
 def steps_done(recipe: Recipe) -> int:
-    """The step that the run goes on from by itself; 0 for one that begins, or that is told where to go on."""
+    """The last step of a run that resumes by itself; 0 for a fresh run, or one with a `load_checkpoint_path`."""
     if recipe.trainer.load_checkpoint_path or not recipe.trainer.find_last_checkpoint:
         return 0
     last = last_checkpoint(folder(recipe))
@@ -256,7 +256,7 @@ def steps_done(recipe: Recipe) -> int:
 
 
 def repaired(recipe: Recipe) -> Start:
-    """The start of a run, after its engine's tracker names the last whole checkpoint."""
+    """The start of a run; where later checkpoints are damaged, the engine's tracker is set to the last whole one."""
     begin = start(recipe)
     if begin.checkpoint and begin.problems:
         go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
@@ -264,7 +264,7 @@ def repaired(recipe: Recipe) -> Start:
 
 
 def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
-    """Return the trainer's recipe: it opens neither parts that the checkpoint lacks nor a place in other data."""
+    """Return the trainer's recipe: it loads no part that the checkpoint lacks and no dataloader state of other data."""
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
@@ -277,7 +277,7 @@ def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
 
 
 def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
-    """A step's folder with links to the weights of a checkpoint, and nothing on how far the data was read."""
+    """A step's folder with a link to a checkpoint's `actor` folder, and without dataloader state."""
     step = place / BEGUN_ANEW / checkpoint.folder.name
     step.mkdir(parents=True, exist_ok=True)
     link = step / "actor"

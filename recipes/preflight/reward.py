@@ -28,9 +28,9 @@ from recipes.preflight.child import PROGRESS, ask
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
 LIMIT_S = 300.0
-"""For a reward that never comes back; a slow machine imports for a minute before its first call."""
+"""Seconds that the trial may take, for a reward that never returns; on a slow machine imports take a minute."""
 ROWS_A_SECOND = 2000
-"""Rows whose ground truth a reward that judges by data source is given time to read."""
+"""Rows a second that a reward has to check through `check_sources`; they extend the time limit."""
 NOT_READ = ("images", "prompt", "problem")
 
 
@@ -53,7 +53,7 @@ def check_reward(recipe: Recipe) -> list[str]:
 
 
 def trial(recipe: Recipe) -> list[str]:
-    """Try a recipe's reward, and each of several, on its data; for a process of its own.
+    """Try a recipe's reward on its data, and each part of a weighted one; runs in a child process.
 
     Returns:
         Remarks.
@@ -86,7 +86,7 @@ def trial(recipe: Recipe) -> list[str]:
 
 
 def rows_by_source(files: list[str]) -> list[dict[str, Any]]:
-    """The first rows of every data source, in turn, without images."""
+    """The first rows of every data source, in turn, without the columns in `NOT_READ`."""
     import pyarrow.parquet as pq
 
     first: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -111,7 +111,7 @@ class TrialRow(NamedTuple):
 
 
 def _trial_row(row: dict[str, Any], recipe: Recipe) -> TrialRow:
-    """Return what a reward gets of a row, and under EasyR1 the solution besides, for the trial's gold answers."""
+    """Return a reward's arguments for a row; EasyR1's rewards get no solution, but the trial's gold answers need it."""
     extra = row.get("extra_info")
     if recipe.engine == "easyr1":
         extra = {"solution": (extra or {}).get("solution")}
@@ -127,7 +127,7 @@ def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
 WHOLE_REWARD = ("overall", "reward")
 """EasyR1's and verl's filter keys that need no part of their own in the answer."""
 BUDGET_S = 20.0
-"""No further row is tried after so long: the rows that were tried show that the reward is slow."""
+"""Seconds after which no further row is tried: the rows so far show that the reward is slow."""
 SLOW_S = 0.05
 INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
 """Responses that no reward may accept or fail on: an empty one, and one of unfinished markup."""
@@ -137,7 +137,7 @@ FIX_MACHINE = (
     "give the reward what it misses here (a package, a sandbox, right arguments in "
     "worker.reward.reward_function_kwargs), or leave the rows that need it out of the data"
 )
-"""For a problem that names no row: something is missing on the machine, or an argument is wrong."""
+"""The fix for a problem that names no row: something is missing on the machine, or an argument is wrong."""
 _ROW = re.compile(r"row (\d+)\b")
 
 
@@ -154,12 +154,12 @@ def try_reward(
 
     Args:
         location: file.py or file.py:function.
-        arguments: its further arguments.
+        arguments: the reward's further keyword arguments.
         filter_key: the part of its answers by which dynamic sampling drops groups.
-        of_the_recipe: whether it is not the user's own.
+        of_the_recipe: whether the reward is the recipe's own, not one that the user set.
 
     Raises:
-        RecipeError: the first answer that the trainer could not use; a recipe's reward on other data.
+        RecipeError: the first answer that the trainer could not use; or a recipe's reward does not fit the data.
     """
     function = in_module(load_reward(location), location, dict(arguments or {}), engine)
     scores: list[float] = []
@@ -193,7 +193,7 @@ def try_reward(
 
 
 def _judge(function: RewardFunction, engine: str, filter_key: str, row: TrialRow, response: str) -> Answer:
-    """Return the reward's answer. Raises RecipeError where it lacks the part by which groups are dropped."""
+    """Return the reward's answer. Raises RecipeError where the answer lacks the filter key."""
     print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
     key = filter_key
     if engine == "easyr1":
@@ -260,7 +260,7 @@ def _line_of_row(file: str, row: int) -> str:
 def gold_answers(row: TrialRow) -> list[str]:
     """Return the gold answers of a row as a policy would state them; none where only a program could meet the truth.
 
-    A worked solution may lack the marker that a reward reads, so that the truth is tried as well.
+    A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """
     truth = row.ground_truth
     solution = (row.extra_info or {}).get("solution")

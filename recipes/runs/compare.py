@@ -29,7 +29,7 @@ def pair(first: Dump, second: Dump) -> Paired:
     """Compare two validations on the questions of both: rows with one id, one prompt and one ground truth.
 
     Raises:
-        RecipeError: they cannot be paired, for the reason that it states.
+        RecipeError: they cannot be paired; it states why.
     """
     where = f"{first.file} and {second.file}"
     if first.measure != second.measure:
@@ -43,7 +43,7 @@ def pair(first: Dump, second: Dump) -> Paired:
 
 
 def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
-    """Ids of both that have one prompt and one ground truth, and those that stand for several questions."""
+    """Ids in both dumps whose responses all have one prompt and ground truth, and those whose responses do not."""
     same: list[str] = []
     others: list[str] = []
     for row in (row for row in first.answers if row in second.answers):
@@ -53,7 +53,7 @@ def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
 
 
 def _differ(first: Dump, second: Dump) -> str:
-    """A sentence on rows that are no pair: without ids, or with another question under the same id."""
+    """A sentence on rows that cannot be paired: without ids, or with another question under the same id."""
     for dump in (first, second):
         if not dump.answers:
             return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
@@ -127,7 +127,7 @@ def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
 
 
 def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
-    """Keys with two values; names and folders, which always differ, left out."""
+    """Keys whose values differ; the run's name and output folders, which always differ, are left out."""
     if first.recipe is None or second.recipe is None:
         known = {True: "known", False: "cannot be read"}
         return {"config.yaml": (known[first.recipe is not None], known[second.recipe is not None])}

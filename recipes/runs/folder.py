@@ -1,4 +1,4 @@
-"""Files of a run. Its launcher alone writes them; anybody reads them, while it runs and later."""
+"""Files of a run. Its launcher and trainer write them; any process may read them, while it runs and later."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class RunFiles:
 
     Attributes:
         folder: `artifacts/runs/<experiment>`.
-        lock: held by the launcher, whose process id it holds.
+        lock: held by the launcher; the file contains its process id.
         attempt: metrics of the attempt that this process runs, as the trainer writes them.
-        attempts: metrics files of the attempts that are not in `metrics` yet.
+        attempts: metrics files of attempts whose lines may not all be in `metrics` yet.
         summary: result file of the pointer selector's trainer, written at its end.
     """
 
@@ -75,10 +75,10 @@ def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environm
     """Write what this attempt runs; an older attempt's differing configuration is kept under a number.
 
     Args:
-        files: of the run.
+        files: the run's files.
         config: the resolved recipe, as YAML.
         command: the trainer's argument vector.
-        environment: what the trainer gets beyond the launcher's own environment.
+        environment: variables that the trainer gets beyond the launcher's own.
 
     Returns:
         The length of the log so far, where this attempt's part begins.
@@ -109,12 +109,12 @@ class Run:
 
     Attributes:
         folder: artifacts/runs/<experiment>.
-        history: its steps.
+        history: the metrics of its steps so far.
         recipe: what it trains; None where config.yaml cannot be read.
-        total: its steps, where known.
-        state: running means that its launcher lives.
+        total: the steps that it has to make, where known.
+        state: "starting" or "running" while its launcher is alive.
         notes: what could not be read, in sentences.
-        checkpoint, best: the last one, and the kept best.
+        checkpoint, best: the last checkpoint, and the best one that was kept.
         silent_s: seconds since metrics or log changed; None for a run that has ended.
     """
 
@@ -175,7 +175,7 @@ def _is_run(path: Path) -> bool:
 def find(name: str = "") -> Path:
     """The folder of a run, by its name or path; without a name, of the one that changed last.
 
-    Raises RecipeError naming the nearest.
+    Raises RecipeError with the closest name where there is none.
     """
     there = folders()
     for folder in (run_dir(name), Path(name)) if name else there[:1]:
@@ -220,10 +220,10 @@ def read(folder: Path) -> Run:
 
 
 def _alive(lock: Path) -> bool:
-    """Return whether the launcher that wrote its process id into the lock file still runs; leave the lock alone."""
+    """Return whether the launcher that wrote its process id into the lock file still runs, without taking the lock."""
     try:
         pid = int(lock.read_text(encoding="utf-8"))
-        # An id may have been given to another process since, which then began after the file was written.
+        # The id may have been reused since; that process then began after the file was written.
         return psutil.Process(pid).create_time() <= lock.stat().st_mtime + 1.0
     except (OSError, ValueError, psutil.Error):
         return False
@@ -232,7 +232,7 @@ def _alive(lock: Path) -> bool:
 CHANGES = "changes.jsonl"
 """Changes that RESUME=changed made, in the run's folder."""
 _HASH = 64
-"""Characters of a SHA-256 in hex, of which a message shows the first."""
+"""Characters of a hex SHA-256; a message shows the first 8."""
 
 
 class Change(NamedTuple):
@@ -284,7 +284,7 @@ def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
 
 
 def read_changes(run: Path) -> list[Changed]:
-    """The changes of a run, in order; a line that is torn is passed over."""
+    """The changes of a run, in order; incomplete lines are skipped."""
     file, found = run / CHANGES, []
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
         with suppress(ValueError, KeyError, TypeError):

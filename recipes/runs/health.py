@@ -1,6 +1,6 @@
 """Health rules: each judges the metrics of a run over windows of steps, and gives a status with its evidence.
 
-A rule looks at the last window of steps, some compare it with the first. `RULES` says what a warning usually means and
+Most rules look at the last window of steps, some also at the first. `RULES` says what a warning usually means and
 what to try. Rules change nothing in a run.
 """
 
@@ -53,7 +53,7 @@ class Evidence:
     """Facts for the rules.
 
     Attributes:
-        history: every step, validations alone among them.
+        history: every step, steps with a validation only among them.
         recipe: None where its file cannot be read.
         validations: step -> its validation; step 0 is the model before training.
     """
@@ -246,7 +246,7 @@ class Finding(NamedTuple):
         return self.status in ("warning", "failure")
 
     def line(self) -> str:
-        """One line: of an alarm with what it usually means and what to try."""
+        """The finding in one line; an alarm also says what it usually means and what to try."""
         text = f"{self.status}: {self.rule.name}: {self.evidence}"
         return f"{text} | usually: {self.rule.meaning} | try: {self.rule.advice}" if self.alarming else text
 
@@ -266,9 +266,9 @@ class Health:
     """Judges a run after each step: a line where a rule begins to object, and where it no longer does.
 
     Args:
-        recipe: of the run.
-        history: its steps up to the checkpoint that it goes on from.
-        folder: of the run, where it writes its validations.
+        recipe: the run's recipe.
+        history: the run's steps up to the checkpoint that it resumes.
+        folder: the run's folder, where its validations are.
         log: prints a line to the user.
     """
 

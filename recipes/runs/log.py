@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 def clean(raw: str) -> Line:
-    """Take off colours, Ray's `(Name pid=1)`, also doubled, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
+    """Strip colours, one or more of Ray's `(Name pid=1)`, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
     text = _ANSI.sub("", raw)
     speaker = ""
     while match := _SPEAKER.match(text):
@@ -57,7 +57,7 @@ def phase_of(line: Line) -> str | None:
 
 
 _REWARD_ERROR = "reward_contract.RewardError: "
-"""In the line of an exception that names the reward's line, the row and the response."""
+"""Marks an exception whose message names the reward's source line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -114,7 +114,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     ended = [each.error for each in _last_of_trainer(raised)]
     ranks = (
         [each for each in real if _REWARD_ERROR in each.error],
-        [each for each in real if each.error in ended],  # others were survived
+        [each for each in real if each.error in ended],  # the trainer survived the others
         [each for each in real if _FAILED_PROMPT in everything[max(0, each.position - 1)].text],
         real,
         [each for each in raised if each.error.startswith((_DEAD, _SILENT))],

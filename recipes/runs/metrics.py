@@ -14,7 +14,7 @@ from recipes.config import Recipe, objective
 from recipes.files import Tail
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
-"""verl's names of the KL in the reward and in the loss; the first that is there counts."""
+"""verl's names of the KL in the reward and in the loss; the first that is logged counts."""
 SHOWN: dict[str, tuple[str, ...]] = {
     "training score": ("critic/score/mean",),
     "entropy": ("actor/entropy",),
@@ -61,7 +61,7 @@ class MetricsFollower:
     Args:
         attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
         history: `metrics.jsonl` of the run.
-        recipe: whose loss decides the scale of some metrics (`per_token`).
+        recipe: its loss decides the scale of some metrics (`per_token`).
     """
 
     def __init__(self, attempt: Path, history: Path, recipe: Recipe | None = None) -> None:
@@ -77,7 +77,7 @@ class MetricsFollower:
 
 
 def adopt_leftovers(attempts: list[Path], history: Path) -> None:
-    """Bring in what an attempt wrote after its launcher was killed, then remove the attempts' files."""
+    """Copy to the history what attempts wrote and no launcher copied, as after a kill; then remove their files."""
     have = set(history.read_bytes().splitlines()) if history.is_file() else set()
     for attempt in attempts:
         with history.open("ab") as file:
@@ -89,7 +89,7 @@ def read_history(*files: Path) -> list[Step]:
     """Every step once, in order; where a step was written again, the later values win.
 
     A resumed run validates the step that it starts from: that line adds to the step's training metrics. A file that is
-    not there has no steps. Lines that are torn or no step are passed over.
+    not there has no steps. Incomplete lines and lines without a step are skipped.
     """
     steps: dict[int, Step] = {}
     for file in files:
@@ -178,7 +178,7 @@ def seconds_left(history: Sequence[Step], total: int | None, window: int = 20) -
     times = [seconds(step) for step in history[-window:] if step.get("timing_s/step") is not None]
     if not times or total is None:
         return None
-    # The mean has the rare long steps in it that the median leaves out, but also a first step that warms up.
+    # The mean counts rare long steps, which the median ignores, but over few steps the warm-up would dominate it.
     typical = mean(times) if len(times) > 5 else median(times)
     return max(0, total - history[-1].step) * typical
 
@@ -188,8 +188,8 @@ _OF_UPDATE = {
     "actor/rollout_corr/kl": "rollout_corr/kl",
     "actor/training/rollout_probs_diff_mean": "training/rollout_probs_diff_mean",
 }
-"""Names of what the update measures where there is no pass before it (worker.actor.recompute_old_log_probs), and the
-names that verl gives to the same quantities of that pass."""
+"""Metric that the update logs where no old-log-prob pass precedes it (worker.actor.recompute_old_log_probs) -> verl's
+name for the same metric of that pass."""
 
 
 def _parsed(line: bytes) -> Step | None:
@@ -211,7 +211,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in the unit that a reader takes: `40 s`, `12 min`, `3.4 h`; a dash for None."""
+    """Seconds in a readable unit: `40 s`, `12 min`, `3.4 h`; a dash for None."""
     if seconds is None:
         return "-"
     if seconds < 90:

@@ -1,4 +1,4 @@
-"""The trainer's processes: start them, know them all, end them all, and remove the shared memory that they leave."""
+"""The trainer's processes: start, track and end all of them, and remove the shared memory that they leave."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 MARK = "GRPO_RECIPES_RUN"
-"""Environment variable whose value is one run's own."""
+"""Environment variable with a value unique to one `Child`: it identifies its processes."""
 
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 
 
 class Child:
-    """A running trainer, and everything that it started; orphans stay known from refresh to refresh.
+    """A running trainer and every process that it started; `refresh` tracks orphans too.
 
     Args:
         command: argument vector.
-        environment: the child's whole environment.
+        environment: the child's environment; `MARK` and PYTHONUNBUFFERED are added.
         log: file that its output is appended to.
         folder: working folder.
     """
@@ -80,12 +80,12 @@ class Child:
         return total
 
     def stop(self, terminate_s: float = 15.0, kill_s: float = 5.0, abort: Callable[[], bool] = lambda: False) -> None:
-        """End the run: first the trainer alone, so that it can close Ray; then everyone; then without asking.
+        """End the run: SIGTERM the trainer alone, so that it can close Ray; then SIGTERM all; then SIGKILL.
 
         Args:
             terminate_s: seconds that the trainer has to end by itself after SIGTERM.
             kill_s: seconds that the other processes have after SIGTERM before SIGKILL.
-            abort: called while waiting; true ends every wait.
+            abort: called while waiting; if it returns true, the wait ends.
         """
         root = [process for process in self.refresh() if process.pid == self.pid]
         _send(root, signal.SIGTERM)
@@ -141,7 +141,7 @@ container, which cannot be seen from here."""
 
 @contextmanager
 def shared_memory_cleared(folder: Path = SHARED_MEMORY) -> Iterator[None]:
-    """On exit, remove the user's files that were made meanwhile and that no living process has mapped."""
+    """On exit, remove verl's files that were created meanwhile and that no living process has mapped."""
     before = set(folder.glob(NAMES))
     try:
         yield

@@ -22,7 +22,7 @@ from recipes.statistics import Interval
 
 TEMPLATE = "report.html.j2"
 MOST_CHARACTERS = 1500
-"""Of a prompt or a response."""
+"""Characters shown of a prompt or a response, from its end."""
 COLOURS = (BLUE, WEAK, SLATE, GOOD)
 
 
@@ -102,7 +102,7 @@ def _figures(run: Run) -> dict[str, dict[str, Series]]:
 
 
 def _curves(run: Run, held_out: dict[int, Interval]) -> Iterator[tuple[str, str]]:
-    """Title and SVG of each figure that the run has numbers for; the held-out results stand in the first."""
+    """Title and SVG of each figure that the run has numbers for; the held-out results are in the first."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -126,7 +126,7 @@ def _curves(run: Run, held_out: dict[int, Interval]) -> Iterator[tuple[str, str]
 
 
 class Sample(NamedTuple):
-    """One held-out question with its answers: (step, right, text)."""
+    """One held-out question with its answers: (step, verdict, text)."""
 
     title: str
     prompt: str

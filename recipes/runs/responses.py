@@ -27,7 +27,7 @@ class Response:
 
     Attributes:
         row_id: the id of its row; None where the dump has none.
-        group: the same for the responses to one prompt of one batch.
+        group: a key that the responses to one prompt of a batch share.
         prompt, text, truth: what was asked and answered, and the ground truth.
         score: what training sees.
         accuracy: what the reward states, in [0, 1]; None where it states none.
@@ -93,7 +93,7 @@ class Dump:
 
 
 def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
-    """Step -> the dump of its validation, in order, of a run: where its recipe says, else in the run's folder."""
+    """Step -> its validation dump, in order; in the recipe's `validation_data_dir` if there, else the run's folder."""
     named = recipe.trainer.validation_data_dir if recipe else None
     folder = Path(named) if named and Path(named).is_dir() else run / "validation"
     files = {int(file.stem): file for file in folder.glob("*.jsonl") if file.stem.isdecimal()}
@@ -101,7 +101,7 @@ def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
 
 
 def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump], list[str]]:
-    """Step -> its validation, of a run, and what cannot be read, in sentences."""
+    """The run's validations by step, and sentences on those that cannot be read."""
     dumps, notes = {}, []
     for step, file in validation_files(run, recipe).items():
         try:
@@ -112,7 +112,7 @@ def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump],
 
 
 def read_dump(file: Path) -> Dump:
-    """Read one dump. Raises RecipeError where it has no response, or a line that is none, as while it is written."""
+    """Read one dump. Raises RecipeError where it is empty or has a line that is no response, as while it is written."""
     responses: list[Response] = []
     try:
         for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
         measure: "accuracy", or "score" where the reward states no accuracy.
         value: mean over the responses.
         error: standard error of the mean over the questions; 0 where all have the same mean.
-        questions: how many.
+        questions: their number.
     """
 
     measure: str
@@ -161,7 +161,7 @@ class Measured(NamedTuple):
 
 
 def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
-    """Step -> its validation, of those of these steps that are written; a file is read again only where it changed."""
+    """Step -> its validation, for the steps in `history` with a complete dump; only changed files are read again."""
     files, found = validation_files(run, recipe), {}
     for step in (each.step for each in history if validation(each) and each.step in files):
         with suppress(RecipeError):  # being written

@@ -1,9 +1,9 @@
-"""Detects vLLM and trainer processing images differently, by log-prob mismatch.
+"""Detect by log-prob mismatch that vLLM and the trainer process images differently.
 
-A model that is served blind goes on answering, and training goes on with it: every metric is there and the exit code is
-0. But vLLM states the probability of each token that it samples, and the trainer computes the same one: `KL`, in nats a
+If vLLM does not see the images, the model still answers and training continues: every metric is there and the exit code
+is 0. But vLLM returns the log-prob of each token that it samples, and the trainer computes it again: `KL`, in nats a
 token, is the mean of log p(vLLM) - log p(trainer) over the sampled tokens. It is zero up to rounding where both saw the
-same image with the same weights, and far beyond `MOST` where vLLM saw none; docs/NUMBER_GAME.md has the figures.
+same image with the same weights, and far above `MOST` where vLLM saw none; docs/NUMBER_GAME.md has the figures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recipes.runs.metrics import Step
 
 KL = "rollout_corr/kl"
 MOST = 0.02
-"""Nats a token that are put down to rounding."""
+"""The largest mismatch, in nats a token, that counts as rounding."""
 VARIABLE = "MAX_ROLLOUT_KL"
 ADVICE = (
     "look at actor_rollout_ref.rollout.load_format (images need safetensors) and at what the verl section "
@@ -28,7 +28,7 @@ ADVICE = (
 
 
 def bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
-    """Return the most that a step of this run may have; infinite where there are no images, or no such metric.
+    """Return the largest `KL` that a step may have; infinite for a run without images or without this metric.
 
     Raises:
         RecipeError: `MAX_ROLLOUT_KL` is no positive number.
@@ -40,9 +40,9 @@ def bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
 
 
 def disagreement(step: Step, most: float) -> str | None:
-    """Return what is wrong with a step, in one line; None where nothing is, or where it was a validation only."""
+    """Return in one line what is wrong with a step; None where nothing is, or where the step has no `KL`."""
     value = step.get(KL)
-    # The mean is not negative but for noise, so the size alone counts; a comparison with what is no number is false.
+    # Only noise makes the mean negative, so its absolute value counts; NaN compares as false and is reported.
     if value is None or math.isinf(most) or abs(value) <= most:
         return None
     what = f"{KL} is {value:.3g} nats a token, at most {most:g} is rounding"
@@ -50,7 +50,7 @@ def disagreement(step: Step, most: float) -> str | None:
 
 
 def refuse_checkpoint_after_mismatch(recipe: Recipe, history: Sequence[Step]) -> None:
-    """Raise where a run would go on from a checkpoint that such a step has made; `history` has the steps up to it."""
+    """Raise where a run would resume a checkpoint after a mismatch; `history` has the steps up to the checkpoint."""
     most = bound(recipe, os.environ)
     if mismatch := next((text for step in history if (text := disagreement(step, most))), None):
         raise RecipeError(

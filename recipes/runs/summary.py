@@ -84,7 +84,7 @@ def results(history: list[Step], total: int | None) -> list[tuple[str, str]]:
 
 
 def launcher(task: str) -> str:
-    """The command of a task or of a recipe by its path: its own launcher where it has exactly one, else the general."""
+    """The command for a task, or for a recipe's path: its own script if exactly one exists, else the general one."""
     execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
     launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
     if len(launchers) == 1:
@@ -105,7 +105,8 @@ def next_commands(
     Args:
         task: what the user named: a task, or the path of a recipe.
         total: steps of the run, where known.
-        environ: the variables that the user set are repeated in the command, and so are the arguments, `overrides`.
+        environ: its recipe variables are repeated in the command that trains on.
+        overrides: the launcher's arguments, repeated there too.
     """
     name = recipe.trainer.experiment_name or recipe.name
     commands = [("report", script_command("monitor.py", "report", name))]
@@ -122,7 +123,7 @@ def next_commands(
 
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
-    """Return why a run ended early, and how to go on, one message a line; `outcome` is that of a run that failed."""
+    """Return why a run ended early, and how to go on, one message a line; for an `outcome` with a nonzero exit code."""
     if outcome.interrupted:
         lines = [f"stopped by {outcome.interrupted.name}"]
     elif outcome.fault:
@@ -152,7 +153,7 @@ def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
 
 
 def exit_reason(code: int) -> str:
-    """An exit code in words. A signal is a negative code, or 128 and its number where a process in between exits so."""
+    """An exit code in words. A signal is a negative code, or 128 + its number where a process in between reports it."""
     number = -code if code < 0 else code - 128
     if number == signal.SIGKILL:
         return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
@@ -167,10 +168,10 @@ def serve_arguments(recipe: Recipe, model: Path) -> list[str]:
 
 
 def write_card(recipe: Recipe, model: Path, step: int) -> Path:
-    """Write the card into the folder of a step's weights; one that is there stays, since somebody may have edited it.
+    """Write the card into the folder of a step's weights; an existing one stays, since somebody may have edited it.
 
     Returns:
-        The card.
+        The card's path.
     """
     path = model / CARD
     if not path.exists():

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 WATCHDOG_MINUTES = 5.0
 STARTING = 4.0
-"""Factor on the limit before the first step, when a run has measured nothing of itself."""
+"""The limit is multiplied by this before the first step, when nothing about the run is known."""
 LONGER = 20.0
 """The limit is at least this multiple of the longest idle time that the run recovered from."""
 IDLE_SHARE = 0.2
-"""Of one core: what Ray's daemons use while nothing happens stays below."""
+"""Share of one core; Ray's daemons use less while nothing happens."""
 
 
 def watchdog_seconds(environ: Mapping[str, str]) -> float:
@@ -50,15 +50,15 @@ def watchdog_seconds(environ: Mapping[str, str]) -> float:
 class Watchdog:
     """Decides whether a run hangs: no new line, no new metrics, and processes that use next to no CPU.
 
-    A collective that hangs keeps a core busy; torch ends it at verl's `nccl_timeout`. Times are seconds on a clock that
-    goes forward.
+    A collective that hangs keeps a core busy; torch ends it at verl's `nccl_timeout`. Times are seconds on a monotonic
+    clock.
 
     Args:
-        limit_s: such a time is a hang, once the run has made a step; before, `STARTING` times that; and never less than
-            `LONGER` times what the run has come back from.
+        limit_s: idle seconds that count as a hang once the run has made a step; `STARTING` times that before; and
+            never less than `LONGER` times the longest idle time that the run recovered from.
         window_s: over how many seconds CPU use is averaged.
-        crowding: runnable threads of the whole machine for each of its cores, where more than one; a run that has to
-            share the cores uses that part of them.
+        crowding: returns the machine's runnable threads per core; above 1, the run gets only a share of the cores, and
+            the CPU threshold for idleness is divided by it.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Watchdog:
         if now - since < self._window:
             return
         self._measured = now, seconds
-        # A process that ended takes its seconds along, so the sum may fall: that is work too.
+        # The seconds of a process that ended are lost, so the sum may fall: that counts as work too.
         if abs(seconds - before) < IDLE_SHARE / max(1.0, self._crowding()) * (now - since):
             self._idle = True
         else:
@@ -117,7 +117,7 @@ class Outcome:
         code: the trainer's exit code; 0 for success.
         interrupted: the signal that the user sent.
         hung: why the watchdog ended the run.
-        fault: what is wrong with a step's metrics, for which the run was ended.
+        fault: what was wrong with a step's metrics, so that the run was ended.
         error: the first real error of a run that failed.
     """
 
@@ -151,8 +151,8 @@ def supervise(
         log: its log, and `offset` where this attempt begins in it.
         metrics: follows the attempt's metrics.
         progress: prints to the user.
-        limit_s: of the watchdog.
-        on_step: called with each step after its line; a text that one returns is a fault, which ends the run.
+        limit_s: the watchdog's limit.
+        on_step: called with each step after its line was printed; a returned text is a fault, which ends the run.
     """
     watchdog, lines = Watchdog(limit_s, time.monotonic(), crowding=crowding), LogReader(log, offset)
     faults: list[str] = []
@@ -204,7 +204,7 @@ def supervise(
 def _caught_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT, SIGTERM and SIGHUP instead of dying of them."""
     caught: list[signal.Signals] = []
-    # What nohup or a shell had this process ignore stays ignored.
+    # A signal that nohup or a shell set to be ignored stays ignored.
     handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, lambda got, _: caught.append(signal.Signals(got))) for number in handled}
     try:
@@ -217,10 +217,10 @@ def _caught_signals() -> Iterator[list[signal.Signals]]:
 class BestCheckpoint:
     """Keeps the saved step with the highest mean validation as `best/` (`trainer.keep_best`).
 
-    verl saves, then validates, then logs: when a step's validation is seen here, its checkpoint is there if it saves.
+    verl saves, then validates, then logs: when a step's validation arrives here, its checkpoint, if any, is written.
 
     Args:
-        recipe: of the run.
+        recipe: the run's recipe.
         log: prints a line to the user.
     """
 
@@ -254,7 +254,7 @@ def reward_digest(recipe: Recipe) -> str:
 
 
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
-    """The steps up to the checkpoint of step `last`. Raises RecipeError where one of them saw another image in vLLM."""
+    """The steps up to the checkpoint of step `last`. Raises RecipeError where one has an image mismatch."""
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
     rollout_mismatch.refuse_checkpoint_after_mismatch(recipe, history)
     return history
@@ -275,9 +275,9 @@ def train(
     Args:
         command: the trainer's argument vector.
         variables: its environment beyond the launcher's own.
-        history: the steps that it goes on from.
+        history: the steps up to the checkpoint that it resumes.
         total: steps of the run, where known.
-        limit_s: of the watchdog.
+        limit_s: the watchdog's limit.
     """
     most = rollout_mismatch.bound(recipe, os.environ)
     withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))

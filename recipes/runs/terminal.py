@@ -33,7 +33,7 @@ _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
 """Seconds between two lines: until the first step, and after it."""
 LOOK_S = 2.0
-"""Seconds between two looks of `watch`."""
+"""Seconds between two updates of `watch`."""
 
 
 def time_left(recent: Sequence[Step], total: int | None) -> str:
@@ -81,12 +81,12 @@ def validation_line(step: Step) -> str | None:
 
 
 class Progress:
-    """Prints lines: phases, steps, validations, and in every silence what is going on now, and for how long.
+    """Prints lines: phases, steps, validations, and after a silence the current activity and how long it has taken.
 
     Args:
-        console: where to.
+        console: where the lines are printed.
         total: steps of the run, where known.
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, console: Console, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,7 +96,7 @@ class Progress:
         self._recent: deque[Step] = deque(maxlen=20)
 
     def phase(self, name: str) -> None:
-        """Say that a phase of the start begins; once for each."""
+        """Print that a phase of the start begins, unless it is the current one."""
         if name != self._activity:
             self.note(f"[{self._clock() - self._started:5.0f} s] {name}")
             self._now(name)
@@ -122,7 +122,7 @@ class Progress:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
-        """Say what is going on where nothing was printed for a while."""
+        """Print the current activity if nothing was printed for a while."""
         now = self._clock()
         if self._activity and now - self._said >= SILENCE_S[bool(self._recent)]:
             self.note(f"[{now - self._started:5.0f} s] {self._activity}, {now - self._since:.0f} s")
@@ -151,7 +151,7 @@ def _held_out(run: Run) -> str:
 
 
 def view(run: Run) -> RenderableType:
-    """One run: head, first and last of each metric, rules, the last step, notes."""
+    """One run: head, first and last value of each metric, rules, the last step, notes."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -174,10 +174,10 @@ def view(run: Run) -> RenderableType:
 
 
 def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Show a run until it ends or Ctrl-C; only files are read, so the run pays nothing.
+    """Show a run until it ends or Ctrl-C; only files are read, so the run is not slowed down.
 
     Args:
-        once: show the run as it is now and return; so it is where the output is no terminal.
+        once: show the run as it is now and return; this is always done where the output is no terminal.
     """
     from rich.live import Live
 

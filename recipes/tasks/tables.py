@@ -27,7 +27,7 @@ def load_table(
 
     Args:
         repository: `owner/name` on the hub.
-        columns: that the table must have.
+        columns: names that the table must have.
         split, revision, name: see `load_hub_table`.
         files: local copies, parquet or JSON lines; None for the hub.
 

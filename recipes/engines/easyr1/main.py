@@ -25,7 +25,7 @@ IMPORTED = (
 
 
 def main() -> int:
-    """Run EasyR1's trainer with the arguments of the command line, or one of Ray's workers; the exit status."""
+    """Run EasyR1's trainer with the command line's arguments, or one of Ray's workers; return the exit status."""
     sizes = cluster()
     if RANKS not in os.environ or not can_fork(sizes, []):
         return train()
@@ -33,9 +33,9 @@ def main() -> int:
 
 
 def cluster() -> dict[str, Any]:
-    """Return `ray.init`'s sizes of the Ray that it starts; none where `RAY_ADDRESS` names one.
+    """Return `ray.init`'s arguments for the cluster that it starts; none where `RAY_ADDRESS` names a cluster.
 
-    On CPUs it has logical GPUs, since EasyR1 schedules its ranks by GPUs only.
+    On CPUs the cluster has logical GPUs, since EasyR1 schedules its ranks by GPUs only.
     """
     if os.environ.get("RAY_ADDRESS"):
         return {}
@@ -46,7 +46,7 @@ def cluster() -> dict[str, Any]:
 
 
 def train(address: str | None = None) -> int:
-    """Train; a Ray cluster may run at `address` already."""
+    """Train, on the Ray cluster at `address` where one runs already."""
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
     import ray

@@ -1,7 +1,7 @@
-"""Imports without CUDA, and the proof that a process which made them can be forked.
+"""Imports without CUDA, and the check that the process which made them can still be forked.
 
 A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices with NVML and not with CUDA where
-`PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still ask CUDA while they are imported:
+`PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call CUDA while they are imported:
 
 - verl/trainer/constants_ppo.py:26 (`get_device_capability()`), for the compute capability;
 - vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the
@@ -25,11 +25,11 @@ from typing import Any
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 DRIVER = "libcuda.so"
 NOT_INITIALIZED = 3
-"""CUDA_ERROR_NOT_INITIALIZED, from every function of the driver before `cuInit`."""
+"""CUDA_ERROR_NOT_INITIALIZED, which every function of the driver returns before `cuInit`."""
 
 
 class CudaWhileImporting(RuntimeError):
-    """Says that a module asked for CUDA while it was imported."""
+    """A module called CUDA while it was imported."""
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
 
     Args:
         cuda: `torch.cuda`.
-        name: of the GPU.
-        capability: of the GPU.
+        name: the GPU's name.
+        capability: the GPU's compute capability.
     """
     importing = True
     answers: dict[str, Any] = {"current_device": 0, "get_device_capability": capability, "get_device_name": name}
@@ -62,7 +62,7 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
 
 
 def _refuse() -> None:
-    """Stand in for `torch.cuda._lazy_init`: raise, and print who asked, which a module may hide."""
+    """Stand in for `torch.cuda._lazy_init`: raise, and print the caller, since a module may catch the exception."""
     frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
     caller = next((each for each in reversed(frames) if "/torch/" not in each.filename), frames[-1])
     found = f"CUDA was asked for while importing, by {caller.filename}:{caller.lineno} {caller.name}"
@@ -79,9 +79,9 @@ def why_children_lack_cuda() -> str | None:
 
 
 def driver_status() -> int | None:
-    """Return what the loaded driver's `cuCtxGetCurrent` answers; None where no driver is loaded.
+    """Return the status of the loaded driver's `cuCtxGetCurrent`; None where no driver is loaded.
 
-    Before `cuInit`, which fork does not survive, every function of the driver answers `NOT_INITIALIZED`.
+    After `cuInit` a forked child cannot use CUDA; before it, every function of the driver returns `NOT_INITIALIZED`.
     """
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     loaded = next((line.split()[-1] for line in lines if DRIVER in line), None)

@@ -33,7 +33,7 @@ FIRST_JOB = "01000000"
 VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
 """Keys for which verl takes another task runner, or starts it in another way."""
 BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
-"""Modules that need no Ray, enough of them for the time in which it starts."""
+"""Modules that do not import Ray; importing them fills the time in which Ray starts."""
 VERL = (
     "ray._private.workers.setup_worker",
     "hydra",
@@ -66,11 +66,11 @@ AFTER_RAY = {
 
 
 def main() -> int:
-    """Run the trainer, or, in a process forked for it, one of the run's other processes; the exit status."""
+    """Run the trainer, or, in a process forked for it, another process of the run; return the exit status."""
     hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
     if hardware == "cpu":
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # empty, Ray would refuse the logical slots that verl counts
-    if os.environ.get("RAY_ADDRESS"):  # that cluster has its sizes, and Ray refuses them where it only connects
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # if it is empty, Ray refuses the logical slots that verl counts
+    if os.environ.get("RAY_ADDRESS"):  # that cluster has its sizes, and Ray refuses them in a call that only connects
         sizes = tuple(f"{RAY_INIT}.{name}=" for name in ray_head.PARAMETERS)
         sys.argv[1:] = [argument for argument in sys.argv[1:] if not argument.lstrip("+").startswith(sizes)]
     ray_init = ray_arguments(sys.argv[1:])
@@ -82,20 +82,20 @@ def main() -> int:
 def forked(
     train: Callable[[str], int], ray_init: dict[str, Any], modules: Sequence[str], program: str, on_gpu: bool = False
 ) -> int:
-    """Run `train`, and every process that Ray and vLLM then want, in forks of this process; the exit status.
+    """Run `train`, and every process that Ray and vLLM then start, in forks of this process; return the exit status.
 
-    Where that cannot be, this process becomes `program`, which then starts each process anew.
+    Where it cannot be forked, this process becomes `program`, which then starts each process anew.
 
     Args:
         train: called with the address of the Ray head node that this function has started.
-        ray_init: its sizes.
+        ray_init: sizes of that node.
         modules: what the processes import besides `BEFORE_RAY`.
         program: a module for `python -m`, with this process's arguments.
         on_gpu: the imports have to be made without CUDA.
     """
     given, server, owner = dict(os.environ), forkserver.ForkServer(), os.getpid()
     starting = ray_head.launch(ray_init)
-    gc.disable()  # what modules make stays; the collector would look through it again and again, for 2 of 10 s
+    gc.disable()  # imported objects are never freed; the collector would visit them again and again, for 2 of 10 s
     reason, node = import_all(modules, starting, ray_init, on_gpu)
     gc.enable()
     if reason is None:
@@ -120,7 +120,7 @@ def import_all(
     """Import what the processes need while Ray starts.
 
     Returns:
-        Why this process must not be forked, if so; and Ray's head node.
+        The reason why this process must not be forked, or None; and Ray's head node.
     """
     begin = time.monotonic()
     gpu = gpus.model() if on_gpu else None
@@ -175,8 +175,8 @@ def train(address: str | None, in_driver: bool = True) -> int:
     """Compose verl's configuration from the command line and train.
 
     Args:
-        address: of a Ray cluster that runs already.
-        in_driver: verl's task runner runs in this process, and not in a Ray actor as verl has it.
+        address: address of a Ray cluster that runs already, or None.
+        in_driver: whether verl's task runner runs in this process, instead of in a Ray actor as in verl.
     """
     import hydra
     import ray
@@ -195,7 +195,7 @@ def train(address: str | None, in_driver: bool = True) -> int:
             use_critic=need_critic(config),
         )
         if address is not None:
-            with open_dict(config):  # the node has its sizes already, and Ray refuses them where it only connects
+            with open_dict(config):  # the node has its sizes already, and Ray refuses them in a call that only connects
                 OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
         run_ppo(config, task_runner_class=LocalTaskRunner if in_driver else ray.remote(TaskRunner))
 

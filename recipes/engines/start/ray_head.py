@@ -21,7 +21,7 @@ PARAMETERS = {
     "include_dashboard": "include_dashboard",
     "_temp_dir": "temp_dir",
 }
-"""Keys of `ray_kwargs.ray_init` that a head node takes, with Ray's names for them here."""
+"""Keys of `ray_kwargs.ray_init` that a head node takes -> their names in Ray's `RayParams`."""
 STOP_SECONDS = 10.0
 
 
@@ -76,7 +76,7 @@ def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
 
 
 def own_actor_ids() -> None:
-    """Have each process draw ids of actors by itself; called after `import ray`, before actors' classes are imported.
+    """Let each process generate its own actor ids; called after `import ray`, before actors' classes are imported.
 
     ray/actor.py:2938 (`ActorClassID.from_random()`) draws an id for each class under `@ray.remote`, also while a module
     is imported. That starts the generator in Ray's C++ code, and processes forked afterwards would go on with one and
@@ -96,7 +96,7 @@ def own_actor_ids() -> None:
 
 
 def main(parameters: dict[str, Any]) -> None:
-    """Start the node, say where it is, and stop it when the parent closes the pipe or dies."""
+    """Start the node, print its address, and stop it when the parent closes the pipe or dies."""
     from ray._common.usage import usage_lib
     from ray._private import ray_constants
     from ray._private.node import Node

@@ -3,9 +3,9 @@
 Two callers start it. It imports next to nothing, since it runs once for every process.
 
 - raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments it understands. It ends when the
-  worker has been forked; that makes itself known to raylet.
-- `multiprocessing`, in place of `sys.executable`, for vLLM's engine. It stays, passes signals on, and ends with the
-  process, with its exit status, because `multiprocessing` watches what it started.
+  worker has been forked; the worker registers with raylet itself.
+- `multiprocessing`, in place of `sys.executable`, for vLLM's engine. It keeps running, forwards signals, and ends with
+  the forked process's exit status, because `multiprocessing` watches the process that it started.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _is_open(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:
-        return False  # the one that listed the folder
+        return False  # the descriptor with which the folder was listed
     return True
 
 
@@ -92,7 +92,7 @@ def request_fork(argv: list[str], environment: dict[str, str], descriptors: list
     """Ask the server for a process with these arguments, variables and open files.
 
     Returns:
-        The connection, which the process holds for as long as it lives, and its process id, 0 if there is none.
+        The connection, over which a process of `multiprocessing` sends its exit status, and the process id, 0 if none.
     """
     connection = socket.socket(socket.AF_UNIX)
     request = {"argv": argv, "env": environment, "cwd": os.getcwd(), "descriptors": descriptors}

@@ -1,8 +1,8 @@
 """verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
-verl knows a response by a `uid` that it draws anew for every batch, so two validations have nothing in common by which
-a question could be found again, and its training dumps hold of a reward's result only the score. `run_ppo` takes a
-class of task runners; ours makes `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
+verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
+next validation, and its training dumps keep only the score of a reward's result. `run_ppo` takes a task-runner class;
+ours makes `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
 loads `AgentLoops` in the same process, where all prompts pass through it. `reward_contract.py` tells what a line holds.
 
 verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
@@ -25,14 +25,14 @@ from recipes.engines.reward_contract import COLUMN, DATA_SOURCE, DUMPED, ROW_ID,
 from recipes.engines.verl import upstream
 
 IMAGES = "multi_modal_inputs"
-"""The one column of a batch that is no tensor and that a model reads."""
+"""The only column of a batch that a model reads although it is no tensor."""
 
 _known: dict[str, dict[str, Any]] = {}
-"""uid -> what a line of the dump gets, until it is written."""
+"""uid -> columns to add to its lines of the dump; kept until these are written."""
 
 
 class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
-    """verl's task runner, with that trainer."""
+    """verl's task runner, with `Trainer` registered before it runs."""
 
     def run(self, config: Any) -> Any:
         upstream.apply("driver")
@@ -40,7 +40,7 @@ class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorate
 
 
 class AgentLoops(AgentLoopManagerTQ):
-    """verl's manager of agent loops; it keeps the id and the data source of each prompt that is asked."""
+    """verl's manager of agent loops; it records the id and the data source of each prompt that is submitted."""
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Submit prompts, of training and of validation. A row without the column `id` is dumped without one."""
@@ -55,8 +55,8 @@ class Trainer(PPOTrainerSync):
     """verl's synchronous trainer.
 
     verl/trainer/ppo/v1/trainer_base.py:1262 (`def _dump_generations`) and
-    verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write what they are handed, and hand on nothing
-    of the row. The latter reads scores and ground truths from the transfer queue and leaves the reward's result there.
+    verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write neither a row's id nor its data source.
+    The latter reads scores and ground truths from the transfer queue and leaves the reward's result there.
     """
 
     _results: dict[str, dict[str, Any]]
@@ -76,7 +76,7 @@ class Trainer(PPOTrainerSync):
         return super()._update_actor(self._without_texts(batch), metrics)
 
     def _without_texts(self, batch: Any) -> Any:
-        """Name the columns that a pass of a model reads: tensors, and the images of a model that sees.
+        """Select the columns that a model's pass reads: tensors, and the images where it is a vision model.
 
         verl sends each pass the rows' texts and dictionaries too, and builds one object for each of them:
         verl/utils/transferqueue_utils.py:305 (`fields = meta.fields`).
@@ -116,7 +116,7 @@ class Trainer(PPOTrainerSync):
             self._results.clear()
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """Add the metrics of the rewards, before every logger has them."""
+        """Add the metrics of the rewards, before the loggers get the step's metrics."""
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         fields = ["rm_scores", "extra_fields"]
@@ -144,7 +144,7 @@ class EndInOrder(CheckpointCallback):
 
 
 class ExactModels(EndInOrder):
-    """Writes the type of the saved weights into the saved configuration, so that loading does not round them."""
+    """Writes the dtype of the saved weights into the saved config.json, so that loading does not round them."""
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
         super().on_save(trainer, global_step, checkpoint_dir, **kwargs)

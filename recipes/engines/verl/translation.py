@@ -32,7 +32,7 @@ VENDOR = "recipes"
 """Name under which that module registers its engine."""
 # Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
-"""verl's manager of agent loops, which brings the ids of rows into its dumps."""
+"""Subclass of verl's manager of agent loops that brings the ids of rows into the dumps."""
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
@@ -43,7 +43,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
     Raises:
-        RecipeError: a key that verl cannot do, or one layer with two values for a key, in the recipe's and verl's name.
+        RecipeError: verl cannot do what a key asks, or one layer sets two values, by the recipe's and verl's name.
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
@@ -122,7 +122,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """The fused head, Triton's where it takes the model's hidden size."""
+    """The fused head, in Triton where that takes the model's hidden size, else in PyTorch; and fused Adam."""
     fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
     keys: dict[str, Any] = {}
     if fused:
@@ -201,7 +201,7 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
-    """Return the token budgets of micro-batches; without one in the recipe, k responses get k full lengths.
+    """Return the token budgets of micro-batches; without one in the recipe, k responses of full length fit.
 
     `memory_filled` (config/gpus.py) sets the budget of packed passes on GPUs; micro-batch sizes set the others.
     """
@@ -220,7 +220,7 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
 
 
 def _rollout(recipe: Recipe) -> dict[str, Any]:
-    """Length and first weights of vLLM, and sampling in validation.
+    """vLLM's maximum length and initial weights, and sampling in validation.
 
     By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM starts from random
     weights where the trainer sends every weight before the first use: not with LoRA, where it sends adapters only, nor
@@ -410,12 +410,12 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 
 
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables of the compile caches of PyTorch, Triton and vLLM, which are kept from run to run.
+    """Return variables that keep the compile caches of PyTorch, Triton and vLLM from run to run.
 
-    By default PyTorch's is in /tmp, until a reboot, and Triton's in one of two folders, by who compiles first. vLLM's
-    processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off (verl/trainer/constants_ppo.py:93
-    (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at once could tear it; torch writes it
-    atomically now (pytorch/pytorch#162432). vLLM keeps each version's and each model's apart.
+    By default PyTorch's is in /tmp, until a reboot, and Triton's in one of two folders, depending on which process
+    compiles first. vLLM's processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off
+    (verl/trainer/constants_ppo.py:93 (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at the same time
+    could corrupt it; torch writes it atomically now (pytorch/pytorch#162432). vLLM has one for each version and model.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
@@ -440,7 +440,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     }
     if recipe.hardware == "cpu":
         return variables | settings.environment(recipe, environ)
-    # verl's own value, which vLLM reads once, at import
+    # The logging level is verl's own; vLLM reads it once, at import.
     defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
     if recipe.trainer.patches:
         defaults["VERL_ENGINE_VENDOR"] = VENDOR  # here: a forked process has the variables of its parent, not its own

@@ -75,7 +75,7 @@ def original(place: str, name: str) -> Any:
 
 
 def _replace(place: str, name: str, by: Callable[[Any], Any]) -> None:
-    """Put `by(what is there)` in the place of a name of a module, or of `module:Class`."""
+    """Replace an attribute of a module, or of a class (`module:Class`), by `by(original)`."""
     owner = _owner(place)
     ORIGINALS[place, name] = getattr(owner, name)
     setattr(owner, name, by(ORIGINALS[place, name]))
@@ -125,7 +125,7 @@ def head_in_root() -> None:
     """verl's fused kernels read the weight of the head without calling the head, which FSDP2 gathers at its call.
 
     verl/models/transformers/dense_common.py:191 (`self.lm_head.weight`), verl/utils/fsdp_utils.py:559
-    (`{"embed_tokens", "lm_head"}`). Here the head belongs to the root, which is gathered for the whole pass.
+    (`{"embed_tokens", "lm_head"}`). Here the head is sharded with the root, which is gathered for the whole pass.
     """
 
     def without_head(select: Any) -> Any:
@@ -262,7 +262,7 @@ def sender_that_notices_the_end() -> None:
     """verl's sender of weights waits for each acknowledgement without a limit.
 
     verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
-    sending, `update_weights` and `_update_delta_weights`, look the name up in their module.
+    sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
     """
     from recipes.engines.verl.vllm_client import WatchfulSender
 
@@ -304,10 +304,10 @@ def whole_responses() -> None:
     """verl uses vLLM's last answer to a request alone, and of it no text; vLLM decodes and answers at each token.
 
     verl/workers/rollout/vllm_rollout/vllm_async_server.py:683 (`final_res = output`). `RequestOutputKind.FINAL_ONLY`
-    does not do: the first answer tells verl that the request was admitted
+    is not enough: the first answer tells verl that the request was admitted
     (verl/workers/rollout/vllm_rollout/vllm_async_server.py:682 (`self._admitting -= 1`)), for which it waits up to 60 s
-    where it aborts requests. With `stream_interval` the condition vllm/v1/engine/output_processor.py:304
-    (`self.sent_tokens_offset == 0`) stays true for the answers that verl asks for.
+    before it aborts requests. `stream_interval` has no effect: for verl's cumulative answers the condition
+    vllm/v1/engine/output_processor.py:304 (`self.sent_tokens_offset == 0`) stays true.
     """
     from vllm.sampling_params import RequestOutputKind
 

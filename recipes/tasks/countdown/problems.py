@@ -22,7 +22,7 @@ class Settings:
             rows of 40.07 bytes on average, 12 and 8 for each number: 49% of its problems have three numbers.)
         max_number, max_target: largest number and largest target; the smallest is 1.
         train_size, test_size: problems in each split.
-        train_buckets: buckets of the training split's multisets of numbers (see `bucket`); testing has `test`.
+        train_buckets: buckets of the training split's multisets of numbers (see `bucket`); the test split has `test`.
     """
 
     sizes: tuple[int, ...] = (3, 4)
@@ -58,10 +58,10 @@ def bucket(numbers: Sequence[int]) -> str:
 # A number, or (operator, left, right).
 Expression = int | tuple[str, "Expression", "Expression"]
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-# Operators for whose sake a left and a right operand need parentheses.
+# Operator -> the operators that need parentheses in its left operand, and in its right operand.
 LOOSER = {"+": ("", ""), "-": ("", "+-"), "*": ("+-", "+-"), "/": ("+-", "+-*/")}
 ROUNDING = 1e-9
-"""Over up to four numbers of two digits, a value that is not a whole number is further than 1e-6 from the next one; the
+"""For up to four two-digit numbers, a value that is not an integer is more than 1e-6 from the nearest integer; the
 reward judges every solution exactly before it is written."""
 
 
@@ -74,7 +74,7 @@ def solve(numbers: Sequence[int], target: int) -> str | None:
 def expressions(numbers: tuple[int, ...]) -> dict[float, Expression]:
     """Every value of an expression that uses each of the numbers once, with the first one found: sums before products.
 
-    Expressions over some of the numbers and over the others are put together in every way.
+    Every split of the numbers into two parts is tried, with every operator between the parts' expressions.
     """
     if len(numbers) == 1:
         return {numbers[0]: numbers[0]}
@@ -112,7 +112,7 @@ def text(expression: Expression) -> str:
 
 
 PATIENCE = 100_000
-"""Draws in a row without a new problem after which there are no further ones."""
+"""Draws in a row without a new problem after which `generate` ends."""
 
 
 def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ DATA_SOURCE = "countdown"
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
 ABILITY = "math"
 
-# One fixed sentence: the tiny tokenizer is trained on it, so a change here asks for a new tiny model.
+# One fixed sentence: the tiny tokenizer is trained on it, so a change here requires a new tiny model.
 TEMPLATE = (
     "Make {target} from the numbers {numbers}. Use each number exactly once, with +, -, * and /. "
     "Reason in <think> </think>, then write the equation in <answer> </answer>, "
@@ -75,7 +75,7 @@ def counted_by(row: Row) -> dict[str, int]:
 
 
 Drawn = Callable[[Sequence[str], Counter[str]], Iterator[Problem]]
-"""From buckets to problems whose numbers are in them; the counter takes what is left out, by reason."""
+"""(buckets, counter) -> problems whose numbers are in the buckets; the counter counts dropped ones by reason."""
 
 
 def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
@@ -85,7 +85,7 @@ def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Iterator[Split]:
-    """Splits of the hub's data set, or of a local parquet file, for `prepare`; only the settings' sizes count."""
+    """Splits of the hub's data set, or of a local parquet file, for `prepare`; only the settings' sizes are kept."""
     files = None if path is None else [path]
     table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
 

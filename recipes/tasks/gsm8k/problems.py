@@ -43,7 +43,7 @@ NAMES, ITEMS, BOXES = WORDS["names"], WORDS["items"], WORDS["boxes"]
 RESULTS = ("x", "y")
 LARGEST_GIVEN, LARGEST_RESULT = 20, 60  # a dividend counts as a result
 PATIENCE = 200
-"""Repeated questions in a row after which there are no further ones."""
+"""Repeated questions in a row after which `word_problems` gives up."""
 
 
 class WordProblem(NamedTuple):
@@ -73,7 +73,7 @@ def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]
     buckets share no calculation, even if their stories have other names and things.
 
     Raises:
-        RecipeError: there are no further questions, or so few that they are not found.
+        RecipeError: `PATIENCE` questions in a row were repeats: few or none are left.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[str] = set()

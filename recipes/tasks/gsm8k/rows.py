@@ -16,7 +16,7 @@ from recipes.tasks.tables import load_table
 DATA_SOURCE = "gsm8k"
 ABILITY = "math"
 
-# One fixed sentence: a tiny tokenizer is trained on it, so a change here asks for a new tiny model.
+# One fixed sentence: a tiny tokenizer is trained on it, so a change here requires a new tiny model.
 INSTRUCTION = "Reason step by step, then end with a line that holds #### and the answer as a number."
 
 # What GSM8K writes for a calculator between `=` and the result: `48/2 = <<48/2=24>>24`.
@@ -30,9 +30,9 @@ def prompt(question: str) -> str:
 
 
 def split_answer(answer: str, where: str = "answer") -> tuple[str, str]:
-    """(reasoning, gold number) of an answer in GSM8K's format, `reasoning #### number`; `where` is for its error.
+    """(reasoning, gold number) of an answer in GSM8K's format, `reasoning #### number`; `where` is for the error.
 
-    The number is written in one way: no thousands separators, no zeros at either end, no `$` and no full stop.
+    The number is normalised: no thousands separators, leading zeros, trailing decimal zeros, `$` or full stop.
 
     Raises:
         RecipeError: there is no `####`, or no number behind it.
@@ -70,7 +70,7 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
     `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator.
 
     Raises:
-        RecipeError: a question or an answer that is no text, or is empty; or an answer without a number.
+        RecipeError: a question or an answer is no text, or is empty; or an answer has no number.
     """
     for index, item in enumerate(questions):
         for name in ("question", "answer"):

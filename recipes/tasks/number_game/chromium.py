@@ -30,7 +30,7 @@ HAS_CHINESE = """() => { const draw = (text) => { const canvas = document.create
     canvas.height = 40; const pen = canvas.getContext('2d'); pen.font = '30px sans-serif'; pen.fillText(text, 4, 32);
     return canvas.toDataURL(); }; return draw('数') !== draw('字'); }"""
 PATIENCE_S = 15.0
-"""After Ctrl-C, for windows to end the episode that they are at."""
+"""Seconds that each window has after Ctrl-C to finish its current episode."""
 
 Job = TypeVar("Job")
 
@@ -57,15 +57,15 @@ def find_chromium() -> str:
 
 
 class ChromiumScreen:
-    """One headless Chromium with one page, for the thread that makes it; what it cannot do is a RecipeError."""
+    """One headless Chromium with one page; only the thread that makes it may use it. Failures are RecipeErrors."""
 
     def __init__(self, name: str = "chromium", *, address: str = "", seconds: float = 20.0) -> None:
         """Start the browser.
 
         Args:
-            name: for results and messages.
-            address: of the page; the one in this package where none is given.
-            seconds: to wait for a page.
+            name: the screen's name in results and messages.
+            address: the page's URL; by default the page in this package.
+            seconds: timeout for loading a page.
         """
         self.name = name
         self._address = address or PAGE.as_uri()
@@ -111,11 +111,11 @@ class ChromiumScreen:
         self._centres = self._page.evaluate(CENTRES)
 
     def screenshot(self) -> bytes:
-        """The window as PNG, a pixel for a pixel."""
+        """The window as PNG, one image pixel for each CSS pixel."""
         return base64.b64decode(self._send("Page.captureScreenshot", {"format": "png"})["data"])
 
     def choose(self, position: int) -> str:
-        """Click a card with the mouse; the verdict of the page, right or wrong."""
+        """Click a card with the mouse; return the page's verdict, right or wrong."""
         self._click(self._centres[position], "feedback")
         check_agreement(self, f"card {position} was clicked, the page says", self._state["choice"], str(position))
         return self._state["verdict"]
@@ -141,7 +141,7 @@ class ChromiumScreen:
                 end()
 
     def _click(self, centre: list[float], phase: str) -> None:
-        """Click, and again if the page did not notice, until it is in `phase`."""
+        """Click, and once more if the page is not in `phase` after that."""
         x, y = centre
         for _ in range(2):
             for kind in ("mousePressed", "mouseReleased"):
@@ -157,7 +157,7 @@ class ChromiumScreen:
         return json.loads(self._send("Runtime.evaluate", {"expression": STATE})["result"]["value"])
 
     def _send(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """One message of Chromium's own protocol, which costs a fraction of Playwright's calls."""
+        """Send one DevTools protocol message, which costs a fraction of a Playwright call."""
         try:
             return self._session.send(method, parameters)
         except Exception as error:
@@ -185,10 +185,10 @@ def run(jobs: list[Job], openers: list[Opener], work: Callable[[ChromiumScreen, 
         work: does one job.
 
     Raises:
-        RecipeError: the first one that a screen or a job raised, after the others ended the job that they had.
+        RecipeError: the first one that a screen or a job raised, after the other screens finished their current job.
         KeyboardInterrupt: likewise.
     """
-    waiting, stop = iter(jobs), threading.Event()  # `next` of a list's iterator is one step for threads
+    waiting, stop = iter(jobs), threading.Event()  # `next` of a list's iterator is atomic
     failures: list[BaseException] = []
 
     def use(opener: Opener) -> None:
@@ -213,7 +213,7 @@ def run(jobs: list[Job], openers: list[Opener], work: Callable[[ChromiumScreen, 
     except KeyboardInterrupt:
         stop.set()
         for thread in threads:
-            thread.join(PATIENCE_S)  # one that lives on while Python ends takes it down with a crash
+            thread.join(PATIENCE_S)  # a thread that is alive when Python exits crashes it
         raise
     if failures:
         raise failures[0]

@@ -48,7 +48,7 @@ class Episode:
 
     @property
     def game(self) -> Game:
-        """The episode without the taps, which are those of the player that collects."""
+        """The episode without the collecting player's taps."""
         deals = tuple(deal.code for deal in self.deals)
         return Game(**vars(self.appearance), split=self.split, number=self.number, deals=deals)
 
@@ -100,7 +100,7 @@ class Journal:
         self.folder = folder
 
     def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those that are not there, or whose files are damaged; `write` replaces these."""
+        """The episodes that are not in the folder or have damaged files; `write` replaces the damaged ones."""
         return [episode for episode in episodes if not self._holds(episode)]
 
     def _holds(self, episode: Episode) -> bool:
@@ -130,7 +130,7 @@ class Journal:
 
 
 class Collected(NamedTuple):
-    """Episodes that were in the journal already, those that were played now, and the rounds of these."""
+    """Episodes that were in the journal already, episodes that were played now, and the rounds of the latter."""
 
     resumed: int
     played: int
@@ -147,12 +147,11 @@ def collect(
     """Play the episodes that the journal lacks; every label is confirmed by the page's own verdict.
 
     Args:
-        openers: what opens screens, one each; not called where nothing is missing.
-        on_episode: called with the number of rounds that were finished.
+        openers: returns functions that each open a screen; not called where nothing is missing.
+        on_episode: called with the number of rounds in the journal at the start, then with those of each new episode.
 
     Raises:
-        RecipeError: a label that the page contradicts, or a screen that fails. Episodes finished until then are in the
-            journal.
+        RecipeError: the page contradicts a label, or a screen fails. Episodes finished until then are in the journal.
     """
     missing = journal.missing(episodes)
     rounds = sum(len(episode.deals) for episode in missing)

@@ -1,4 +1,4 @@
-"""Screenshots: whole or broken, and scaled to whole patches."""
+"""Screenshots: decoding and checking PNGs, and scaling them to whole patches."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def decoded(data: bytes) -> Image:
     """The picture of a PNG, decoded to its last pixel.
 
     Raises:
-        BrokenPNG: nothing, something else, or cut short.
+        BrokenPNG: the bytes are empty, no PNG, cut short or damaged.
     """
     import PIL.Image
 
     if not data.startswith(SIGNATURE):
         raise BrokenPNG(f"{len(data)} bytes that begin with {data[:8]!r} are no PNG")
-    if END not in data[-256:]:  # Pillow takes pictures whose last bytes are missing
+    if END not in data[-256:]:  # Pillow accepts pictures whose last bytes are missing
         raise BrokenPNG(f"a PNG of {len(data)} bytes is cut short")
     try:
         picture = PIL.Image.open(io.BytesIO(data), formats=("PNG",))
@@ -43,10 +43,10 @@ def size(data: bytes) -> tuple[int, int]:
 
 
 def as_png(data: bytes) -> bytes:
-    """A PNG of a picture in any common format; a PNG as it is.
+    """A JPEG, WebP or BMP as PNG; bytes that begin as a PNG are returned unchanged and unchecked.
 
     Raises:
-        BrokenPNG: it cannot be read.
+        BrokenPNG: the picture cannot be read.
     """
     import PIL.Image
 
@@ -59,9 +59,9 @@ def as_png(data: bytes) -> bytes:
 
 
 def fitted(data: bytes, tokens: int) -> bytes:
-    """A PNG whose sides are multiples of 28 and which takes at most `tokens` tokens; the same bytes where it does.
+    """A PNG whose sides are multiples of 28 and which takes at most `tokens` tokens; unchanged if it is so already.
 
-    A larger screenshot is scaled down with its proportions, but for rounding to whole patches.
+    A larger screenshot is scaled down; its aspect ratio is kept up to rounding to whole patches.
     """
     import PIL.Image
 

@@ -33,7 +33,7 @@ class Server:
         api_base: address with its /v1, of vLLM, Ollama or another.
         model: the name under which it serves the model.
         retries: tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4, 8 seconds apart.
-        asks: how often a screenshot is shown where the response has no answer; one where the temperature is 0.
+        asks: how often a screenshot is shown at most until a response has an answer; once if the temperature is 0.
         timeout: seconds for one request.
     """
 
@@ -107,8 +107,8 @@ class GameRound:
         round: counts from 1.
         deal, light, digits, answer: what the screen showed, and the right card.
         choice: the card that the model named; None: it named none, and a wrong one was `tapped`.
-        reason: the reward's, for a response without an answer.
-        seconds: of the decision.
+        reason: the reward's reason for a response without an answer.
+        seconds: time that the decision took.
         screenshot: file beside the result.
     """
 
@@ -131,8 +131,8 @@ class GameResult:
     """One played episode, as `result.json` has it.
 
     Attributes:
-        score: the points; `right`: how many rounds were.
-        began: local time; `seconds`: of the whole episode.
+        score: the final score; `right`: number of right rounds.
+        began: local start time; `seconds`: duration of the episode.
         episode: what was played.
     """
 
@@ -171,7 +171,7 @@ def play(
     results are not taken for this one's.
 
     Returns:
-        All results, in the order of the episodes, and how many an earlier run had left.
+        All results, in the order of the episodes, and how many of them an earlier run had written.
     """
     folders = {episode.key: folder / _folder_name(episode, agent.server) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
@@ -239,7 +239,7 @@ def _play_round(screen: ChromiumScreen, deal: Deal, index: int, agent: Agent, fo
 
 
 def _folder_name(episode: Episode, server: Server) -> str:
-    """By everything that a result depends on; where the server stands is not part of it."""
+    """A name from everything that a result depends on; the server's address is not part of it."""
     sampling = [server.model, *(getattr(server, name) for name in SAMPLING)]
     text = json.dumps([*sampling, vars(episode.game)], sort_keys=True)
     return f"episode_{episode.number + 1:03d}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"

@@ -83,8 +83,8 @@ class PlayComparison:
     """Two models on the same games: both summaries, and trained minus base.
 
     Attributes:
-        accuracy: of the rounds, right or wrong.
-        score: difference of the mean final scores, its interval over games.
+        accuracy: paired difference of the rounds' accuracy.
+        score: difference of the mean final scores, with an interval over games.
         scores: (base, trained) of each game.
     """
 
@@ -110,7 +110,7 @@ def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayCo
 
 
 def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None:
-    """Draw one game, a row for each player: of each round the screenshot, the verdict, and the player's last response.
+    """Draw one game, a row for each player: each round's screenshot, verdict, and the player's last response.
 
     Args:
         games: player -> folder and result of the same game.

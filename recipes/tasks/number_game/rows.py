@@ -70,9 +70,9 @@ REPOSITORY = "yuehua-s/numbergame"
 def from_hub(path: Path | None, revision: str) -> Iterator[Split]:
     """Splits of the hub's set, or of a folder with `train*.parquet` and `test*.parquet`, for `prepare`.
 
-    The set states no light and no digits, so its labels are taken as they are. Screenshots are scaled down to what a
-    prompt has room for. Left out and counted are rows with a broken image, several images or no answer, duplicates,
-    and training rows whose picture the test split has.
+    The set states no light and no digits, so its labels are not checked. Screenshots are scaled down until they fit a
+    prompt. Dropped and counted are rows with a broken image, other than one image, or no answer, duplicates, and
+    training rows whose picture the test split has.
     """
     tables = {}
     for split in SPLITS:
