@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OPTIONS_WITHOUT_KEY = ("HARDWARE", "EMBEDDED")
-"""Variables that are options too and set no key."""
+"""Variables that are also command-line options but set no key."""
 
 
 def show(console: Console) -> None:
-    """The tasks and both tables of variables."""
+    """Print the tasks and both tables of variables."""
     from rich.table import Table
 
     console.print(
@@ -40,7 +40,7 @@ def show(console: Console) -> None:
 
 
 def show_options(console: Console, task: str) -> None:
-    """Every option of a task: its default on GPUs, its key, and what it means."""
+    """Print every option of a task: its default on GPUs, its key and its meaning."""
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
@@ -60,7 +60,7 @@ def show_options(console: Console, task: str) -> None:
 
 
 def _as_typed(value: object) -> str:
-    """A default as one would type it."""
+    """Return a default in the form in which a user types it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "")
     if isinstance(value, list):

@@ -1,11 +1,11 @@
 """Countdown's reward: an equation that uses each given number exactly once and makes the target, in exact arithmetic.
 
 Score: 1.0 for a correct equation in the last `<answer>` block, whatever stands around it. Otherwise 0.1 for the format,
-plus 0.1 for an expression that uses each given number exactly once. docs/REWARD_COUNTDOWN.md has the rules, the reason
-codes and their why.
+plus 0.1 for an expression that uses each given number exactly once. docs/REWARD_COUNTDOWN.md has the rules and the
+reason codes, and explains them.
 
-Standalone, standard library only: trainers load this file by its path in worker processes. Python's parser reads the
-expression, whose characters are checked before, and nothing is evaluated but four operations on whole numbers.
+Standalone, standard library only: trainers load this file by its path in worker processes. The expression's characters
+are checked first, then `ast` parses it, and only the four operations on whole numbers are evaluated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FORMAT_CREDIT = 0.1
 NUMBERS_CREDIT = 0.1
 REASONS = (
     "correct",
-    "wrong_value",  # each number once, another value
-    "false_equation",  # the expression is right, but a side behind `=` has another value
+    "wrong_value",  # each number is used once, but the value is wrong
+    "false_equation",  # the expression is right, but another side of the equation has another value
     "wrong_numbers",  # a number missing, repeated or foreign
     "target_copied",  # the target itself as the answer
     "division_by_zero",
@@ -38,9 +38,9 @@ REASONS = (
 )
 MAX_ANSWER = 1000  # characters
 MAX_GOLD = 10_000
-END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # what may stand behind the answer where specials are not skipped
+END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # may follow the answer, where decoding keeps special tokens
 
-# One spelling: full-width forms and signs.
+# Character normalisation: full-width forms and look-alike signs become ASCII.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " "}
 SPELLINGS |= {ord("{"): "[", ord("}"): "]"}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013\uff0d"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
@@ -76,10 +76,10 @@ def read_sides(answer: str) -> list[tuple[ast.expr, list[int]]]:
 
 
 def value(node: ast.expr) -> tuple[int, int]:
-    """The exact value as numerator and denominator, which is 0 where a quotient has no value.
+    """Return the exact value as (numerator, denominator); the denominator is 0 after a division by zero.
 
     Raises:
-        _Rejected: with "unparsable", for what is no arithmetic, such as `2(3)`.
+        _Rejected: with "unparsable", for anything that is not arithmetic, such as `2(3)`.
     """
     if isinstance(node, ast.BinOp):
         (a, b), (c, d), kind = value(node.left), value(node.right), type(node.op)
@@ -99,10 +99,10 @@ def value(node: ast.expr) -> tuple[int, int]:
 
 
 def find_answer(text: str) -> tuple[str, str, bool]:
-    """The last `<answer>` block of a response, thinking apart: (content, reason, format); one of the first two is "".
+    """Find the last `<answer>` block outside the thinking: (content, reason, format); content or reason is "".
 
-    `format` is True where the response is reasoning, `</think>`, one answer block and nothing behind it; the opening
-    `<think>` may stand in the prompt, as some chat templates have it.
+    `format` is True where the response is reasoning, `</think>` and one answer block, with nothing after it; the
+    opening `<think>` may be in the prompt, where some chat templates put it.
     """
     close = text.rfind("</think>")
     opened = text.find("<think>", close + 1)
@@ -130,7 +130,7 @@ def _thought(text: str, close: int, start: int) -> bool:
 
 
 def judge(answer: str, target: int, numbers: list[int]) -> tuple[str, bool, bool]:
-    """The answer's (reason, is an expression with an operator, uses each number exactly once and has a value)."""
+    """Return (reason, whether the answer has an operator, whether it uses each number exactly once and has a value)."""
     if len(answer) > MAX_ANSWER:
         return "too_long", False, False
     try:
@@ -207,7 +207,7 @@ def compute_score(
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
-    """EasyR1's entry: `overall` is `compute_score`'s score; a 0/1 key `reason/<code>` each, since EasyR1 averages."""
+    """EasyR1's entry. `overall` is the score; each reason becomes a 0/1 key `reason/<code>`, since EasyR1 averages."""
     results = []
     for item in reward_inputs:
         parts = compute_score("", item["response"], item["ground_truth"], **kwargs)

@@ -1,10 +1,10 @@
 """One reward for mixed data: each row is judged by the rules of its data source.
 
 `math_reasoning` and `gsm8k` (a final answer), `math` (LaTeX, through math-verify), `code` and `code_generation` (tests
-in a sandbox), `qa` and `trivia` (exact match and F1), `classification` (labels). docs/REWARD_CUSTOM.md has the truth,
-the score and the reasons of each.
+in a sandbox), `qa` and `trivia` (exact match and F1), `classification` (labels). docs/REWARD_CUSTOM.md describes the
+ground truth, the score and the reason codes of each source.
 
-Loaded by its path; takes `sources/` from beside it. Only `math` needs a package.
+Trainers load this file by its path; it imports the folder `sources` beside it. Only `math` needs a package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 REWARD_NAME = "dispatch"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
 
-MOST_PROBLEMS = 10  # that `check_sources` lists
+MOST_PROBLEMS = 10  # the most that `check_sources` lists
 
 REASONS = (
     "correct",
@@ -43,8 +43,8 @@ REASONS = (
 )
 
 
-# `sources` as a package, once per process, whatever the name under which a trainer loaded this file. A resume compares
-# all files of a package that a reward names.
+# Imports `sources` as a package, once per process, under whatever name a trainer loaded this file. The folder's name is
+# a string here, so a resumed run compares all files of the package (see `recipes.python_files.own_files`).
 SOURCES = Path(__file__).resolve().parent / "sources"
 PACKAGE = f"reward_sources_{hashlib.sha256(str(SOURCES).encode()).hexdigest()[:16]}"
 sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE)).__path__ = [str(SOURCES)]
@@ -56,12 +56,12 @@ MISSING = (sandbox.SandboxMissing, latex.HelperMissing)
 
 
 def envelope(data_source: str, ground_truth: Any) -> str:
-    """The ground truth that carries its source, for EasyR1, which hands rewards nothing else of a row."""
+    """Return a ground truth that carries its source, for EasyR1, which passes rewards no other column of a row."""
     return json.dumps({"data_source": data_source, "ground_truth": ground_truth}, ensure_ascii=False)
 
 
 def opened(data_source: str, ground_truth: Any) -> tuple[str, Any]:
-    """(source, truth) of a row. An envelope's source goes before the row's, which then is a name for the metrics."""
+    """Return (source, truth) of a row. An envelope's source takes precedence; the row's then only names metrics."""
     truth = ground_truth
     if isinstance(truth, str) and '"data_source"' in truth:
         truth = judges.parsed(truth)
@@ -86,9 +86,9 @@ def compute_score(
         data_source: one of `judges.SOURCES`; any name where the truth is an `envelope`.
         solution_str: the response, without the prompt.
         ground_truth: the source's truth, or an envelope around it.
-        format_credit: the part of the score that stating the answer behind a marker, or alone, earns.
-        partial_credit: the factor on F1 where the answer is not exact.
-        limits: what differs from `sandbox.Limits`.
+        format_credit: the part of the score for an answer that stands behind a marker, or alone.
+        partial_credit: the weight of F1 where the answer is not an exact match.
+        limits: overrides of the defaults of `sandbox.Limits`.
         extra_info, kwargs: what verl adds (a reward model's address, ...); not used.
 
     Returns:
@@ -98,7 +98,7 @@ def compute_score(
     Raises:
         ValueError: no rules for this source.
         RuntimeError: no sandbox, or no math-verify, on this machine; `check_sources` says so before the start.
-            (Both are Python's own, since Ray's driver cannot load this file's classes.)
+            (Both are built-in exceptions, since Ray's driver cannot load this file's classes.)
     """
     source, truth = opened(data_source, ground_truth)
     _check_known(source)
@@ -120,7 +120,7 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
         result = {"overall": parts["score"], **{key: parts[key] for key in ("accuracy", "format", "f1", "tests")}}
         return result | {f"reason/{code}": float(code == parts["reason"]) for code in REASONS}
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # programs run beside each other
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # programs run in parallel
         return list(pool.map(scored, reward_inputs))
 
 
@@ -131,7 +131,7 @@ def check_sources(
 
     Args:
         truths: (data source, ground truth) of every row.
-        limits, kwargs: the reward's keyword arguments; the others are not used.
+        limits, kwargs: the reward's keyword arguments, of which only `limits` is used.
     """
     problems: list[str] = []
     try:

@@ -1,11 +1,11 @@
 r"""GSM8K's reward: 1.0 for the gold number behind the last marker, 0.1 for another number there, else 0.
 
-A marker is `#### 72`, `Answer: 72`, `the answer is 72`, `\boxed{72}` or `<answer>72</answer>`; the last one counts, and
-in it the first number, read as OpenAI's own grader reads it. A response that is one number counts as marked. Other
-prose is not read, unless `flexible` is on: then the last number of a response without a marked one counts, as in
+A marker is `#### 72`, `Answer: 72`, `the answer is 72`, `\boxed{72}` or `<answer>72</answer>`. The last marker counts,
+and the first number in it, as in OpenAI's grader. A response that consists of one number counts as marked. Other prose
+is not read, unless `flexible` is on: then the last number of a response without a marked number counts, as in
 lm-evaluation-harness. docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
 
-Loaded by its path in worker processes; takes `sources/answers.py` from beside it. Standard library only.
+Worker processes load this file by its path; it loads `sources/answers.py` beside it. Standard library only.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def compute_score(
     Args:
         solution_str: the response, without the prompt.
         ground_truth: the gold number (`72`, `1,234`), or a worked solution that ends in `#### 72`.
-        format_credit: what a wrong number behind a marker earns, and what a right one without a marker lacks.
-        flexible: where no marker states a number, read the last one of the response. For evaluating base models;
-            training teaches the form.
+        format_credit: the score of a wrong number behind a marker, and the deduction for a right one without a marker.
+        flexible: where no marker states a number, read the response's last number. For evaluating base models; in
+            training the policy learns to write the marker.
         data_source, extra_info, kwargs: what verl hands over; not used.
 
     Returns:
@@ -74,7 +74,7 @@ def compute_score(
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
-    """EasyR1's entry: `overall` is `compute_score`'s score; a 0/1 key `reason/<code>` each, since EasyR1 averages."""
+    """EasyR1's entry. `overall` is the score; each reason becomes a 0/1 key `reason/<code>`, since EasyR1 averages."""
     results = []
     for item in reward_inputs:
         parts = compute_score("", item["response"], item["ground_truth"], **kwargs)

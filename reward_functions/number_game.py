@@ -1,10 +1,10 @@
-r"""The number game's reward: 1.0 for the right position behind the last marker, 0.1 for another one, else 0.
+r"""The number game's reward: 1.0 for the right position behind the last marker, 0.1 for a wrong one there, else 0.
 
 A marker is `Answer: 2`, which the prompt asks for, `the answer is 2`, `#### 2`, `\boxed{2}` or `<answer>2</answer>`.
-The last one counts, and all of it has to be 0, 1 or 2. A response that is a position and nothing else counts as marked.
+The last marker counts, and its whole content has to be 0, 1 or 2. A response that is only a position counts as marked.
 docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
 
-Loaded by its path in worker processes; takes `sources/answers.py` from beside it. Standard library only.
+Worker processes load this file by its path; it loads `sources/answers.py` beside it. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _spec.loader.exec_module(answers)
 
 
 def read_position(statement: str) -> str:
-    """The position that is all of a statement; "" where it is anything else, such as `1?`, `.1`, `-1`, `1 or 2`."""
+    """Return the position that a statement consists of; "" for anything else, such as `1?`, `.1`, `-1`, `1 or 2`."""
     text = answers.plain(statement).strip("()[] ").rstrip(".。") if len(statement) <= answers.LONGEST else ""
     return text if text in POSITIONS else ""
 
@@ -75,7 +75,7 @@ def compute_score(
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
-    """EasyR1's entry: `overall` is `compute_score`'s score; a 0/1 key `reason/<code>` each, since EasyR1 averages."""
+    """EasyR1's entry. `overall` is the score; each reason becomes a 0/1 key `reason/<code>`, since EasyR1 averages."""
     results = []
     for item in reward_inputs:
         parts = compute_score("", item["response"], item["ground_truth"], **kwargs)

@@ -61,7 +61,7 @@ def code(rng: random.Random) -> Question:
     """A function of three steps, written without parentheses by the hasty."""
     steps = [(rng.choice("+-**"), rng.randint(2, LARGEST)) for _ in range(3)]
     careful, hasty, outputs = "x", "x", list(INPUTS)
-    is_sum = False  # whether multiplying what stands there needs parentheses around it
+    is_sum = False  # whether the expression so far needs parentheses before it is multiplied
     for sign, constant in steps:
         careful = f"({careful})" if is_sum and sign == "*" else careful
         careful, hasty = f"{careful} {sign} {constant}", f"{hasty} {sign} {constant}"
@@ -86,7 +86,7 @@ def questions(pretraining: bool, rng: random.Random, share_of_code: float = 0.5)
 
 
 def records() -> Iterator[dict[str, Any]]:
-    """Rows of the data file: as many of each kind, in turn, none twice and none from pretraining."""
+    """Yield the rows of the data file: both kinds in turn, no prompt twice and none from pretraining."""
     rng, seen = random.Random(2), set()
     for share_of_code in (0.0, 1.0) * RECORDS:
         one = next(each for each in questions(False, rng, share_of_code) if each.prompt not in seen)

@@ -21,7 +21,7 @@ from recipes.runs.responses import read_dump, validation_files
 from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-# Name in a curve -> verl's metric. KL is logged under two names, by the place where it acts.
+# Name in a curve -> verl's metric. KL has two metrics: one where it acts in the reward, one where it acts in the loss.
 TRAINING = {
     "score": "critic/score/mean",
     "entropy": "actor/entropy",
@@ -39,7 +39,7 @@ class Curve:
 
     Attributes:
         run: its name.
-        validation: step -> its mean with an interval over the questions.
+        validation: step -> mean accuracy or score, with an interval over the questions.
         training: one entry a step: `step`, and those of `TRAINING` that the run logged.
         paired: the last validation against the first; None where they cannot be paired, and `notes` says why.
         notes: what is wrong with the validations, in sentences.
@@ -93,7 +93,7 @@ def learning_curve(folder: Path) -> Curve:
 
 
 def _seconds(folder: Path) -> float | None:
-    """Launch to last metrics, by the log's line of its only attempt and the time of the metrics file."""
+    """Return the seconds from the log's only attempt line to the metrics file's mtime; None for several attempts."""
     log = folder / "train.log"
     if not log.is_file():
         return None
@@ -109,9 +109,9 @@ class Learning:
     """Several runs that differ in their seed only.
 
     Attributes:
-        mean: step -> mean accuracy over the runs, Student's t interval; steps that every run validated.
-        change: last minus first of those steps, one value per run.
-        pass_at_k: k -> pass@k before, after and the change, each the mean over the runs; empty without reports.
+        mean: step -> mean accuracy over the runs, Student's t interval; only steps that every run validated.
+        change: mean over the runs of the accuracy at the last of those steps minus that at the first.
+        pass_at_k: k -> pass@k before, after and the change, see the function `pass_at_k`; empty without reports.
     """
 
     curves: list[Curve]
@@ -144,10 +144,11 @@ def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
 
 
 def pass_at_k(reports: Sequence[Path]) -> dict[int, dict[str, Interval]]:
-    """Return pass@k `before`, `after` and the `change`; of several reports the mean over seeds (Student's t).
+    """Return pass@k `before`, `after` and the `change`; `before` is the first report's, as all have the same base.
 
     Args:
-        reports: of evaluations against the base, with the same k; of a single one its own intervals are taken.
+        reports: evaluations against the base, with the same k. Several give `after` and `change` as means over seeds
+            (Student's t); a single one keeps its own intervals.
     """
     found: dict[int, dict[str, list[dict[str, Any]]]] = {}
     for report in reports:

@@ -1,4 +1,4 @@
-"""Train arms around the pointer selector's recipe, some seeds each, and write sweep.json, sweep.md and sweep.svg.
+"""Train variants (arms) of the pointer selector's recipe, several seeds each; write sweep.json, sweep.md and sweep.svg.
 
 Every arm and seed is a run of the training command in an experiment of its own; one that is finished is not trained
 again. `python -m tools.pointer_study --only 'main/*' --seeds 5`
@@ -50,7 +50,7 @@ def main(
             raise RecipeError(f"{against!r} is not among the arms of --only", where="--against", fix="name one of them")
         starts = dict.fromkeys(ARMS[name]["start"] for name in names if "start" in ARMS[name])
         results: dict[str, list[dict[str, Any]]] = {}
-        for stage in (starts, names):  # what several arms begin with is trained once, before them
+        for stage in (starts, names):  # an arm that others start from is trained once, before them
             trials = [(name, seed) for name in stage for seed in range(1, 1 + seeds)]
             with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
                 for (name, _), result in zip(trials, pool.map(partial(run, settings or []), trials), strict=True):
@@ -83,13 +83,13 @@ def arguments(settings: Sequence[str], arm: str, seed: int, name: str) -> tuple[
 
 
 def experiment(settings: Sequence[str], arm: str, seed: int) -> str:
-    """Return the name of a trial's experiment, by its settings: arms that come to the same settings share it."""
+    """Return a trial's experiment name, a digest of its settings: arms with the same settings share it."""
     words, preset = arguments(settings, arm, seed, "study")
     return f"study_{hashlib.sha256(to_yaml(resolve(words, preset=preset)).encode()).hexdigest()[:12]}"
 
 
 def epochs(history: Iterable[str]) -> list[dict[str, Any]]:
-    """Return one mapping an epoch: its validation, and the means of its updates' metrics."""
+    """Return one mapping per epoch: its validation, and the means of its updates' metrics."""
     found: list[dict[str, Any]] = []
     updates: dict[str, list[float]] = {}
     for line in history:
@@ -105,7 +105,7 @@ def epochs(history: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def summary(arms: Mapping[str, Sequence[Mapping[str, Any]]], against: str) -> dict[str, Any]:
-    """Return the baselines, a row an arm (means with half-widths over its seeds), and the epochs of the first seeds."""
+    """Return the baselines, one row per arm (means and half-widths over its seeds), and the first seeds' epochs."""
     rows = []
     means = {
         name: [np.mean(list(each["accuracy"]["selector"].values())) for each in runs] for name, runs in arms.items()

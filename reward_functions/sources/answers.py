@@ -1,10 +1,10 @@
 r"""Stated answers: where a response states its answer, and how it is read. One rule for every task but programs.
 
 The last marker counts: `#### x`, `Answer: x` and `the answer is x` to the end of the line, `\boxed{x}`,
-`<answer>x</answer>`. In it a number is the first value, everything else is the whole. A response of one line that is
-one answer counts as marked. docs/REWARD_ANSWERS.md has the table.
+`<answer>x</answer>`. A numeric answer is the first number in the marker; any other is the marker's whole content. A
+response of one line counts as marked if the whole line is the answer. docs/REWARD_ANSWERS.md has the table.
 
-`gsm8k.py`, `number_game.py` and `dispatch.py` load this file by its path. Standard library only; every step is linear.
+`gsm8k.py`, `number_game.py` and `dispatch.py` load this file. Standard library only; every step takes linear time.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ LONGEST = 2000  # characters of a statement
 LONGEST_NUMBER = 90  # characters
 MARKED = ("line", "field")
 
-# One spelling: full-width forms, dashes that are a minus, currency signs.
+# Character normalisation: full-width forms, dashes that stand for a minus, currency signs.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"), "-")
 SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(r"answer(?:[*_]{0,3}[:：]| is\b[*_]{0,3}[:：]?)", re.IGNORECASE)
-_END = re.compile(r"\n|<[|/]")  # of a line: `<|im_end|>` and `</answer>` are no part of it
+_END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` or `</answer>`
 
 
 class Statement(NamedTuple):
     """The answer that a response states.
 
     Attributes:
-        text: in the marker, or the whole last line where there is none.
-        how: "line" behind `####` or a phrase, "field" in `\\boxed{}` or `<answer>`, "last" without a marker; else the
-            reason why there is none: "no_answer" or "truncated".
-        response: what was searched.
+        text: the marker's content, or the whole last line where there is no marker.
+        how: "line" behind `####` or a phrase, "field" in `\\boxed{}` or `<answer>`, "last" for the last line without a
+            marker; or the reason why there is no answer: "no_answer" or "truncated".
+        response: the text that was searched, the response without its thinking.
     """
 
     text: str
@@ -43,12 +43,12 @@ class Statement(NamedTuple):
 
     @property
     def asked_for(self) -> bool:
-        """Does it stand in a marker, or is the response a single line?"""
+        """Whether the answer is in a marker, or the response is a single line."""
         return self.how in MARKED or (self.how == "last" and "\n" not in self.response.strip())
 
     @property
     def unread(self) -> str:
-        """The reason code where nothing can be read in it."""
+        """The reason code if no answer can be read from the statement."""
         return "unparsable" if self.how in MARKED else "no_answer" if self.how == "last" else self.how
 
 
@@ -70,7 +70,7 @@ def find(response: str) -> Statement:
 
 
 def _last_phrase(text: str, word: str) -> tuple[int, str]:
-    """The last phrase that begins with a word, by `rfind`, since a search that ignores case takes ten times as long."""
+    """Find the last phrase that begins with `word`; a case-insensitive search would take ten times as long."""
     at = text.rfind(word)
     while at != -1:
         if match := _PHRASE.match(text, at):
@@ -84,7 +84,7 @@ def _line(text: str) -> str:
 
 
 def closing_brace(text: str) -> int:
-    """Return where the brace closes that opened before the text; -1 where it does not."""
+    """Return the position of the brace that closes one opened before the text; -1 if it is not closed."""
     depth = 1
     for match in _BRACE.finditer(text):
         depth += (match[0] == "{") - (match[0] == "}")
@@ -106,7 +106,7 @@ _QUOTIENT = re.compile(r"([-+]?[0-9.,]+)/([0-9.,]+)").fullmatch
 
 
 def number(stated: Statement) -> str:
-    """The number in a marker, or the one that is all of a response; "" where there is none."""
+    """Return the number in a marker, or the number that the response consists of; "" if there is none."""
     if stated.how in MARKED:
         return read_number(stated.how, stated.text)
     return gold_number(plain(stated.text)) if stated.asked_for else ""
@@ -114,15 +114,15 @@ def number(stated: Statement) -> str:
 
 def last_number(response: str) -> str:
     """The last number of a response, wherever it stands; "" where there is none."""
-    return read_number.__wrapped__("last", response)  # too long to be remembered
+    return read_number.__wrapped__("last", response)  # not cached: responses are long
 
 
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
 def read_number(how: str, text: str) -> str:
-    """The number of a statement in its one spelling; "" where there is none.
+    """Return a statement's number in canonical form; "" if there is none.
 
     Args:
-        how: "line": the first number; "field": the same, unless another stands right behind it; "last": the last one.
+        how: "line": the first number; "field": the same, but none if another follows directly; "last": the last one.
         text: the statement, or the whole response where `how` is "last".
     """
     if how != "last" and len(text) > LONGEST:
@@ -180,5 +180,5 @@ def plain(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """`plain`, without case and the blanks beside signs; the text itself where that leaves nothing."""
+    """Like `plain`, but case-folded and without blanks beside signs; the case-folded text if that leaves nothing."""
     return _LOOSE_BLANK.sub("", plain(text).casefold()) or text.strip().casefold()

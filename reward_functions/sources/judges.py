@@ -26,7 +26,7 @@ class Settings:
 
 
 class Source(NamedTuple):
-    """One data source: its ground truth as `score` takes it (None where it cannot be read), and the score."""
+    """One data source: `read_gold` parses its ground truth (None if it cannot), `score` scores a response with it."""
 
     read_gold: Callable[[Any], Any]
     score: Callable[[str, Any, Settings], Result]
@@ -42,7 +42,7 @@ def judge(source: str, response: str, truth: Any, settings: Settings) -> Result:
 
 
 def read_gold(source: str, truth: Any) -> Any:
-    """The ground truth of a row, as its source's `score` takes it. What only math-verify knows is not looked at.
+    """Parse a row's ground truth for its source's `score`. Whether math-verify can parse it is not checked.
 
     Raises:
         programs.TruthError: no response to this row could ever be right.
@@ -54,13 +54,13 @@ def read_gold(source: str, truth: Any) -> Any:
 
 
 def _result(score: float, accuracy: float, form: float, reason: str, pred: str = "", **shares: float) -> Result:
-    """verl stacks the keys of all results; a share (`f1`, `tests`) that a source does not have is its accuracy."""
+    """Build a result with every key, since verl stacks results; `f1` and `tests` default to the accuracy."""
     parts = {"score": score, "acc": accuracy, "accuracy": accuracy, "format": form, "f1": accuracy, "tests": accuracy}
     return {**parts, **shares, "pred": pred[:100], "reason": reason}
 
 
 def _answered(reason: str, marked: bool, settings: Settings, partial: float = 0.0, pred: str = "") -> Result:
-    """A response that states an answer; `partial` is the share that is right where not all of it is."""
+    """Build a result from a reason code; `partial` is the correct share of an answer that is not fully correct."""
     accuracy, form = float(reason == "correct"), float(marked)
     credit = settings.format_credit
     score = 1.0 - credit * (1.0 - form) if accuracy else max(credit * form, settings.partial_credit * partial)
@@ -68,7 +68,7 @@ def _answered(reason: str, marked: bool, settings: Settings, partial: float = 0.
 
 
 def _text(truth: Any) -> str:
-    """A truth that is text, or a number; "" for anything else."""
+    """Return a truth that is text or a number, as text; "" for anything else."""
     return str(truth) if type(truth) in (str, int, float) else ""
 
 
@@ -77,7 +77,7 @@ def _json_text(truth: Any) -> str:
 
 
 def parsed(truth: Any) -> Any:
-    """A truth that is a list or an object, also where it comes as JSON; every other text stays a text."""
+    """Parse a truth that is a JSON list or object; return any other truth unchanged."""
     if not isinstance(truth, str) or truth[:1] not in ("{", "["):
         return truth
     try:
@@ -100,7 +100,7 @@ def _score_number(response: str, gold: str, settings: Settings) -> Result:
 
 
 def _read_number_or_text(truth: Any) -> tuple[str, str] | None:
-    """(the number, or "" where the truth is none; the truth)."""
+    """Return (the number, or "" if the truth is not a number; the truth as text)."""
     number, text = answers.gold_number(_text(truth)), latex.read_gold(_text(truth))
     return None if text is None else (number, text)
 
@@ -123,7 +123,7 @@ def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settin
 
 
 def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str, float]]) -> Result:
-    """A response whose whole statement `read` judges: (reason, what was read, share that is right)."""
+    """Score a response by its whole statement; `read` returns (reason, the answer that it read, correct share)."""
     stated = answers.find(response)
     if not 0 < len(stated.text) <= answers.LONGEST:
         return _answered(stated.unread, False, settings)

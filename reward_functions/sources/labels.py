@@ -8,7 +8,7 @@ from typing import Any
 
 from . import answers
 
-# A letter and its text; a text without a mark between is a value, as in `\textbf{(B)}\ 42`.
+# An option letter and its text; without a separator the text has to be a value, as in `\textbf{(B)}\ 42`.
 _OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\))|(?<=\)) ?([-+.]?[0-9\\].*))?").fullmatch
 _ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
 
@@ -67,11 +67,11 @@ class Labels:
             raise ValueError(f"{spelling!r} is empty, or stands for two labels")
 
     def read(self, statement: str) -> str:
-        """Return the label that a statement names, as `bare` spells it; "" for a label that is not known."""
+        """Return the label that a statement names, in `bare` form; "" for an unknown one if the truth lists several."""
         text = answers.bare(statement[: answers.LONGEST])
         if text in self.spellings:
             return self.spellings[text]
         if self.letter:
             letter = read_option(statement).lower()
             return self.spellings.get(letter) or self.spellings.get(f"({letter})") or ""
-        return text if len(set(self.spellings.values())) == 1 else ""  # the other labels are not known
+        return text if len(set(self.spellings.values())) == 1 else ""  # the truth lists no others

@@ -1,8 +1,8 @@
 r"""LaTeX answers: math-verify decides, in a helper process with bounded time and memory.
 
-Trainers call rewards from threads, where math-verify's own limit on time raises; and SymPy can be led into minutes of
-work that nothing in its process ends (`9^{9^{9^9}}`). So one helper process per reward process answers questions, and
-is started anew where the kernel has ended it, or it is late.
+Trainers call rewards from threads, where math-verify's own time limit raises an error; and an input such as
+`9^{9^{9^9}}` can keep SymPy busy for minutes, which nothing in its process can interrupt. So each reward process has a
+helper process, which is restarted if the kernel has killed it or it answers too late.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from . import answers, labels
 
 HELPER = Path(__file__).resolve().parent / "latex_helper.py"
-SECONDS = 4  # of processor time a question, so that a loaded machine does not turn verdicts into timeouts
-HARD_S = 60.0  # by the clock on the wall
+SECONDS = 4  # CPU seconds per question, so that a loaded machine does not turn verdicts into timeouts
+HARD_S = 60.0  # wall-clock seconds per question
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
-# Of the environment: what Python needs to find math-verify; no keys, no tokens.
+# The helper's environment variables: what Python needs to find math-verify; no keys, no tokens.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
 
 
@@ -36,7 +36,7 @@ class HelperMissing(RuntimeError):
 
 
 class Helper:
-    """The helper process, started at the first question; one question at a time."""
+    """The helper process: it starts at the first question and answers one question at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -44,7 +44,7 @@ class Helper:
         self.owner = 0
 
     def ask(self, gold: str, answer: str) -> str:
-        """math-verify's verdict: "correct", "wrong", "unparsable" (either of both) or "timeout".
+        """Return math-verify's verdict: "correct", "wrong", "unparsable" (the gold or the answer) or "timeout".
 
         Raises:
             HelperMissing: the helper does not start.
@@ -56,7 +56,7 @@ class Helper:
                 process = self._start()
             assert process.stdin is not None
             try:
-                process.stdin.write(question)  # shorter than a pipe's buffer, so it goes at once
+                process.stdin.write(question)  # fits a pipe's buffer, so this does not block
                 verdict = _line(process, HARD_S)
             except BrokenPipeError:
                 verdict = ""
@@ -90,7 +90,7 @@ class Helper:
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> str:
-    """The helper's next line, which it writes at once; "" where none comes within these seconds, or it is gone."""
+    """Return the helper's next line, which it writes as a whole; "" if none comes in time or the helper has ended."""
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
@@ -126,7 +126,7 @@ def judge(statement: str, gold: str) -> str:
     """The verdict on a stated answer: "correct", "wrong", "unparsable" (too long) or "timeout".
 
     Raises:
-        HelperMissing: math-verify is not installed.
+        HelperMissing: math-verify is not installed, or its helper does not start.
     """
     if len(statement) > LONGEST:
         return "unparsable"
@@ -140,5 +140,5 @@ def judge(statement: str, gold: str) -> str:
 
 
 def formula(text: str) -> str:
-    r"""All of the text as one formula, in a `\boxed{}`, with full-width digits and minus signs as ordinary ones."""
+    r"""Return the whole text as one formula in `\boxed{}`, with full-width digits and minus signs as ASCII."""
     return f"\\boxed{{{_DELIMITER.sub('', text.translate(answers.SPELLINGS)).strip().removesuffix('.')}}}"

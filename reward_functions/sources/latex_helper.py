@@ -1,7 +1,7 @@
-"""A process of its own for math-verify: reads one JSON question a line, answers one verdict a line.
+"""The helper process for math-verify: reads one JSON question per line and writes one verdict per line.
 
-math-verify's own limit on time is SIGALRM and counts what exceeds it as unequal, so it is off: the kernel ends this
-process behind the processor time that `latex` allows a question.
+math-verify's own time limit uses SIGALRM and counts an answer that exceeds it as unequal, so it is off: the kernel
+kills this process when a question exceeds the CPU time that `latex` allows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEMORY = 2 << 30  # bytes of address space
 
 
 def verdict(gold: str, answer: str) -> str:
-    """ "correct", "wrong", or "unparsable" where math-verify reads nothing in one of both."""
+    """Return "correct", "wrong", or "unparsable" if math-verify can parse nothing in the gold or in the answer."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     targets = (LatexExtractionConfig(), ExprExtractionConfig())
@@ -29,11 +29,11 @@ def verdict(gold: str, answer: str) -> str:
 def main() -> None:
     """Answer until standard input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # else the kernel writes the memory of what it ends to a file
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # else the kernel writes a core dump when it kills this process
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing that a library prints is an answer
-    import math_verify  # noqa: F401  # seconds, before the first question's time begins
+    os.dup2(2, 1)  # so that a library's prints are not taken for an answer
+    import math_verify  # noqa: F401  # takes seconds, so it precedes the first question's time limit
 
     print("ready", file=answers, flush=True)
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""Model-written programs, from the fence to the verdict: the program, its tests, and what passed.
+"""Model-written programs: extracts the program from a response, reads its tests, and judges which of them passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
-calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here, returned
-values in a process of the sandbox in which the program never runs. That process also executes the texts of tests.
+calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here; a sandbox
+process in which the program never runs compares returned values and executes the texts of tests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MAX_VALUE = 200_000  # characters of one test or expected output; the sandbox re
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
 YES_OR_NO = ("yes", "no", "true", "false")
 
-# A fence as CommonMark has it; a language may follow text on its line, an end mark such as `<|im_end|>` the last one.
+# Fences as in CommonMark, but text may precede an opening fence that names Python, and an end mark such as `<|im_end|>`
+# may follow a closing fence.
 _opening = re.compile(r"^([^\n`~]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _closing = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*(?:<[^\n]*)?$", re.MULTILINE)
 _after_language = re.compile(r"[\s{}:,=]")
@@ -50,7 +51,7 @@ class TruthError(ValueError):
 class Tests:
     """The tests of one problem."""
 
-    __test__ = False  # no test class of pytest's
+    __test__ = False  # for pytest: this is not a test class
 
     kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
     inputs: list[Any]  # as `sandbox.run` takes them
@@ -63,7 +64,7 @@ def judge(response: str, tests: Tests, limits: sandbox.Limits) -> tuple[float, s
     Args:
         response: what the policy wrote.
         tests: from `read_text`.
-        limits: of a program.
+        limits: the limits of one program.
     """
     program, reason = read_program(response)
     if reason:
@@ -108,7 +109,7 @@ def read_program(response: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)  # the responses of one group share their tests
 def read_text(text: str) -> Tests:
-    """`read` for the JSON itself."""
+    """Parse JSON text and `read` the result; cached."""
     try:
         truth = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -162,7 +163,7 @@ def _asserts(texts: list[str]) -> Tests:
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
-    """`inputs` hold lists of arguments, or texts with one JSON value a line, as verl's data sets have them."""
+    """Read calls. Each of `inputs` is a list of arguments, or text with one JSON value per line, as in verl's data."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
     calls = []
@@ -186,12 +187,12 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
 # --- What the text of a test takes from the program ---
 
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}
-# A test with these names could execute what the program returns, outside the sandbox's process for the program.
+# A test that uses these names could execute what the program returns, outside the program's own process.
 CODE = {
     *("eval", "exec", "compile", "__import__", "builtins", "pickle", "marshal", "shelve", "runpy", "importlib"),
     "ctypes",
 }
-# Names of the standard library that tests use without importing them: as modules, and alone.
+# Standard library names that tests use without an import: modules, and (`ALONE`) names from a module.
 MODULES = {
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
     *("io", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics", "string", "sys"),
@@ -215,14 +216,14 @@ PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
 
 
 def read_test(text: str) -> Test:
-    """Return what a test takes from the program: the names that it neither defines nor has from Python.
+    """Return the test's text, the names that it takes from the program, and those from the standard library.
 
-    The program can only fill these. `sorted`, `math.isclose` or `Fraction` in a test are Python's own, whatever the
-    program calls by those names. Where a test uses no other names, as in `assert sum(10, 15) == 6`, the one that it
-    calls first is the program's.
+    The program only provides names that the test neither defines nor gets from Python: `sorted`, `math.isclose` or
+    `Fraction` in a test are Python's own, even if the program defines them. Where a test uses no other names, as in
+    `assert sum(10, 15) == 6`, its first standard-library name, or else the first builtin it calls, is the program's.
 
     Raises:
-        TruthError: the text is too long or no Python, needs what the sandbox does not have, or nothing of the program.
+        TruthError: the text is too long or not Python, needs what the sandbox lacks, or uses nothing of the program.
     """
     if len(text) > MAX_VALUE:
         raise TruthError(f"more than {MAX_VALUE} characters")
@@ -285,7 +286,7 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
     """Return how many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
 
-    Where every test's answer is yes or no, all of them have to be right: half of them are for a program that guesses.
+    Where every test's answer is yes or no, a partly right program counts as 0 tests: guessing would pass half of them.
     """
     statuses = [result["status"] for result in results]
     if tests.kind == "script":
@@ -294,7 +295,7 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
         guessed = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
     else:
         right = [status == "held" for status in statuses]
-        if tests.kind == "calls":  # by the truth: a test that was not reached has no mark of the sandbox's
+        if tests.kind == "calls":  # from the truth: the sandbox marks only the tests that it reached
             guessed = all(isinstance(expected, bool) for _, _, expected in tests.inputs)
         else:
             guessed = all(result["output"] == "b" for result in results)
@@ -306,7 +307,7 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
 
 
 def same_text(output: str, expected: str) -> bool:
-    """The same lines but for blanks at their ends and empty lines at the end; floats within the tolerance.
+    """Compare lines, ignoring blanks at their ends and empty lines at the end; floats may differ by the tolerance.
 
     A word of digits with a point in `expected` is a float, as in "0.5" and "2.0"; every other word, integers included,
     has to be the same text, and so have the blanks between words.

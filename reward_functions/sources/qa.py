@@ -38,7 +38,7 @@ def f1(ours: list[str], theirs: list[str]) -> float:
 
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
 def judge(statement: str, golds: tuple[str, ...]) -> tuple[bool, float]:
-    """Return (exact match, best F1) over the golds; a statement is one answer, whatever candidates it names."""
+    """Return (exact match, best F1) over the golds; a statement is one answer, even if it lists several candidates."""
     ours = words(statement)
     theirs = [words(gold) for gold in golds]
     return ours in theirs, max(f1(ours, each) for each in theirs)

@@ -1,9 +1,9 @@
 """Runs model-written programs under bubblewrap: no network, no files but Python's, limits on everything else.
 
-What holds the program, from the outside in: bubblewrap's namespaces (users, processes, network, IPC, host name), a file
-system that is Python's runtime read-only and a small scratch folder in memory, an empty environment, no capabilities;
-then resource limits and the filter for system calls, see `sandboxed/`. docs/REWARD_CUSTOM.md says what that guarantees.
-There is no way to run a program without it.
+The layers around a program, outermost first: bubblewrap's namespaces (users, processes, network, IPC, host name), a
+file system of Python's runtime (read-only) and a small scratch folder in memory, none of the caller's environment, no
+capabilities; then resource limits and the system call filter, see `sandboxed/`. docs/REWARD_CUSTOM.md says what that
+guarantees. A program never runs without the sandbox.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sandboxed import talk
 
 SANDBOXED = Path(__file__).resolve().parent / "sandboxed"
 PARTS = ("seccomp", "talk", "runner")
-# The same Python runs inside, so it takes code that is compiled already.
+# The same Python runs inside, so it can execute code objects that were compiled outside.
 START = """import marshal, sys
 read = sys.stdin.buffer.raw.read
 for name, code in marshal.loads(read(int.from_bytes(read(8), "little"))):
@@ -38,7 +38,7 @@ for name, code in marshal.loads(read(int.from_bytes(read(8), "little"))):
 job, request = module.main()
 job(request)"""
 TRY_S = 30.0
-FREE_S = 0.003  # between two looks for a free core
+FREE_S = 0.003  # between two checks for a free core
 GRACE_S = 3.0  # for the start of the sandbox and for its own reports
 INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 ALLOW_NAMESPACES = (
@@ -58,12 +58,12 @@ class Limits:
 
     test_s: float = 2.0  # CPU seconds of a test
     wall_s: float = 6.0  # seconds of a test by the clock, for programs that sleep
-    total_s: float = 10.0  # CPU seconds of all tests; those that are left then have failed
+    total_s: float = 10.0  # CPU seconds of all tests; the tests left over then fail
     total_wall_s: float = 20.0  # the same by the clock
     memory_bytes: int = 512 << 20  # address space
     output_bytes: int = 256 << 10  # of a test
     file_bytes: int = 16 << 20  # the scratch folder, and any file in it
-    threads: int = 64  # see `_as_nobody` for where root's are not counted
+    threads: int = 64  # not enforced for root where `_as_nobody` does not work
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that is no positive number."""
@@ -80,13 +80,13 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     Args:
         kind: "script", "calls" or "asserts".
         program: Python source.
-        tests: of a script, what is on its standard input; of calls and asserts a `talk.Test` each, which no process in
-            which the program runs can see.
+        tests: for a script, the text on its standard input; for calls and asserts, a `talk.Test` each, which no process
+            that runs the program can see.
 
     Returns:
-        Per test `status` and `output`. Of a script it is "ran" where it ended well, with what it printed. Of a call or
-        an assert it is "held" or "failed", or "gold_unparsable" where the test is none; and "b" where a program that
-        always answers True or False passes.
+        One dict per test with `status` and `output`. A script that ended well has status "ran", and its output is what
+        it printed. A call or an assert has status "held" or "failed", or "gold_unparsable" if it is not a valid test;
+        its output is "b" if a program that always answers True or False passes it.
         "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
@@ -97,7 +97,7 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     results: list[dict[str, str]] = []
     cpu_s, began = limits.total_s, time.monotonic()
     with slot():
-        while len(results) < len(tests):  # behind a call or a test that ended the program it starts anew
+        while len(results) < len(tests):  # restarts the program after a test that ended it
             wall_s = limits.total_wall_s - (time.monotonic() - began)
             if min(cpu_s, wall_s) <= 0:
                 return results + [{"status": "timeout", "output": ""}] * (len(tests) - len(results))
@@ -128,7 +128,7 @@ def _once(
 
 
 def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes:
-    """Return what the sandbox reads; calls and asserts come behind what the program's process knows."""
+    """Return what the sandbox reads; calls and asserts come last, after what the program's process may see."""
     hidden = kind != "script"
     request: dict[str, Any] = {"kind": kind, "program": program, "limits": vars(limits)}
     request["inputs"] = None if hidden else tests
@@ -157,11 +157,11 @@ def _blocks(answer: bytes) -> Iterator[tuple[str, bytes, float]]:
 
 
 def _exchange(command: list[str], request: bytes, seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """Start the sandbox, hand over the request, and return what it wrote until it ended or was late."""
+    """Start the sandbox, hand over the request, and return what it wrote until it ended or timed out."""
     with os.fdopen(os.memfd_create("request"), "w+b") as stdin:
         stdin.write(request)
         stdin.seek(0)
-        try:  # what ends bubblewrap ends, because of --die-with-parent, everything in the sandbox
+        try:  # killing bubblewrap kills everything in the sandbox, because of --die-with-parent
             return subprocess.run(
                 command, stdin=stdin, capture_output=True, env={}, timeout=seconds + GRACE_S, check=False
             )
@@ -174,8 +174,8 @@ def slot() -> Iterator[None]:
     """Wait until fewer sandboxes run on this machine than it has cores.
 
     A trainer calls rewards in dozens of threads and processes at once; without a queue their programs would take each
-    other's time and memory. There is one file lock per core, shared by all processes of the user, and one lock before
-    them: who holds it takes the first core that is free.
+    other's time and memory. There is one file lock per core, shared by all processes of the user, and one lock in front
+    of them, whose holder takes the first free core.
     """
     door, *cores = [open(path, "wb") for path in _lock_files()]  # noqa: SIM115
     try:
@@ -186,7 +186,7 @@ def slot() -> Iterator[None]:
         yield
     finally:
         for file in (door, *cores):
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would not do, where somebody forked meanwhile
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone keeps the lock if a thread has forked meanwhile
             file.close()
 
 
@@ -222,7 +222,7 @@ def check() -> None:
 
 
 def _problem(command: list[str]) -> str:
-    """Return what a harmless program says where it does not run; "" where it does."""
+    """Return the error with which a harmless program fails to run; "" if it runs."""
     done = _exchange(command, _request("script", "print(input())", ["works"], Limits()), TRY_S)
     if done.stdout == b"ran 6 0\nworks\n":
         return ""
@@ -232,10 +232,10 @@ def _problem(command: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _as_nobody(path: str) -> tuple[str, ...]:
-    """For root, the command that makes bubblewrap start as nobody, where that works; else nothing.
+    """For root, return the command prefix that starts bubblewrap as the user `nobody`, if that works; else nothing.
 
-    The kernel holds root to no limit on threads, whatever the namespaces. It does not work where nobody may not make
-    namespaces, or where root's Python lies in a folder that only root may enter.
+    The kernel enforces no thread limit on root, whatever the namespaces. The prefix does not work if the user `nobody`
+    may not create namespaces, or if root's Python is in a folder that only root may enter.
     """
     setpriv = shutil.which("setpriv")
     if os.getuid() != 0 or setpriv is None:
@@ -261,7 +261,7 @@ def _options(path: str) -> str:
 def _command(path: str, file_bytes: int) -> list[str]:
     """bubblewrap's command line up to and including the runner."""
     python, runtime, libraries = _runtime()
-    sizes = "--size BYTES" in _options(path)  # since 0.7; without it the scratch folder would be as large as memory
+    sizes = "--size BYTES" in _options(path)  # since 0.7; without it a tmpfs could fill the memory
     scratch = ["--size", str(file_bytes), "--tmpfs", "/tmp"] if sizes else ["--dir", "/tmp"]
     return [
         path,
@@ -277,7 +277,7 @@ def _command(path: str, file_bytes: int) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _runtime() -> tuple[str, list[str], str]:
-    """This Python without its packages: (its path inside, the mounts, its library folder inside).
+    """Return this Python's path in the sandbox, the mounts (without its packages) and its library folder inside.
 
     A Python outside /usr (pyenv, conda, uv; perhaps in a home folder) is mounted under another name, /python.
     """

@@ -1,4 +1,4 @@
-"""Models of a published architecture's sizes with random weights, for timing where no weights can be had.
+"""Random-weight models with the sizes of a published architecture, for timing where its weights are not available.
 
 A random model gives all tokens about the same probability, so its responses hardly ever end. Here the end token has the
 probability that the caller asks for: one dimension of the residual stream is a constant that no layer writes to, and
@@ -34,13 +34,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-"""Short names, and the sizes in `config.json`."""
+"""Short name -> the sizes in `config.json`."""
 VISION_TEMPLATE = ROOT / "recipes/tasks/number_game/tiny/chat_template.jinja"
 SHARD = "4GB"
-"""Size of a file with weights."""
+"""Largest size of one weights file."""
 SPREAD = 0.02
 CONSTANT = 1.0
-"""The constant dimension: small, since with tied embeddings it adds to all logits, which bf16 rounds by their size."""
+"""The constant dimension's value: small, as tied embeddings add it to all logits and bf16 rounds large ones more."""
 
 
 def build(
@@ -50,7 +50,7 @@ def build(
 
     Args:
         name: one of `SHAPES`.
-        texts: the tokenizer's training texts; only sampling reaches the rest of its vocabulary.
+        texts: the tokenizer's training texts; the other entries of its vocabulary only occur in sampled responses.
         mean_tokens: average length of responses without a length limit.
         device: where the weights are drawn; None: a GPU if there is one, as a CPU takes minutes for billions of them.
     """
@@ -72,7 +72,7 @@ def build(
 
 
 def parameters(folder: Path) -> int:
-    """Weights in a model's files; tied ones count once."""
+    """Return the number of weights in a model's files; tied weights count once."""
     from safetensors import safe_open
 
     total = 0

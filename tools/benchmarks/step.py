@@ -49,12 +49,12 @@ VALUES: dict[str, dict[str, Any]] = {
 """Settings to compare: this repository's defaults, and EasyR1's example."""
 
 FULL_LENGTHS = {"easyr1": (1, 2)}
-"""Full-length responses in the token budgets of an update's pass and of a log-probability pass; EasyR1 derives both
-budgets from its micro-batch sizes."""
+"""How many full-length sequences (prompt and response) the token budgets of an update pass and of a log-probability
+pass hold; EasyR1 derives both budgets from its micro-batch sizes."""
 
 STANDSTILL = {"worker.actor.optim.lr": 1e-12}
-"""A learning rate at which no weight moves. Random weights drift at a recipe's own: after one update of the Qwen3-4B
-shape at 2e-6 responses had 30 tokens instead of 539, so that later steps timed almost nothing."""
+"""A learning rate at which no weight changes. At a recipe's own, random weights drift: after one update of the Qwen3-4B
+shape at 2e-6, responses had 30 tokens instead of 539, so that later steps timed almost nothing."""
 
 PHASES = {
     "generate": (("timing_s/gen",), 0),
@@ -63,8 +63,8 @@ PHASES = {
     "update": (("timing_s/update_actor",), 6),
     "weights to vLLM": (("timing_s/update_weights",), 0),
 }
-"""Phase -> verl's timings, and floating-point operations a parameter and token: 2 forward, 6 with the backward pass.
-Recomputation counts as nothing, attention neither."""
+"""Phase -> verl's timing metrics, and FLOPs per parameter and token: 2 for a forward pass, 6 with the backward pass.
+Recomputation and attention are not counted."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ FORMS = {
     "estimated before": "{:.1f} GiB",
     "rollout_corr/kl": "{:.1e}",
 }
-"""Figure of a run -> its form in the table. Tokens count prompts too; peak and estimate are of PyTorch's memory;
+"""Figure of a run -> its format in the table. Tokens include prompts; peak and estimate are of PyTorch's memory;
 `rollout_corr/kl` is the mean of log p(vLLM) - log p(trainer) in nats a token."""
 
 
 def measured(steps: Sequence[Step], work: Workload) -> dict[str, float | None]:
-    """Return a run's figures: medians over its steps but the first, which compiles and reads weights.
+    """Return a run's figures: medians over its steps except the first, which compiles and reads weights.
 
-    A phase that seems faster than the matrix rate was skipped by the trainer, as old log-probabilities may be, and has
-    no share of it.
+    A phase that seems faster than the matrix rate was skipped by the trainer, as old log-probabilities may be; its
+    share of the matrix rate is None.
     """
     timed = [step for step in steps if step.get("timing_s/step")]
     kept = timed[1:] or timed
@@ -207,7 +207,7 @@ def run(name: str, work: Workload) -> dict[str, float | None]:
 
 
 def table(runs: Mapping[str, Mapping[str, float | None]]) -> list[list[str]]:
-    """Rows for people: a figure, then its value in each run; the last is the ratio of speeds to the first run."""
+    """Return the rows to print: a figure, then its value in each run; the last is the first run's speed over each's."""
     rows = [
         [name, *("-" if (value := run.get(name)) is None else form.format(value) for run in runs.values())]
         for name, form in FORMS.items()
@@ -242,7 +242,7 @@ def command(
         if unknown := [name for name in chosen if name not in VALUES]:
             raise RecipeError(f"no settings {unknown[0]!r}", where="--values", fix=f"choose from {', '.join(VALUES)}")
         folder = artifacts() / "models" / f"random_{shape}_{task}_{mean_response:g}"
-        # With a model of one's own a recipe has other rows than with its tiny one.
+        # With a given model a recipe uses other rows than with its tiny one.
         own = {"EXPERIMENT_NAME": "bench_step", "MODEL_PATH": str(folder)}
         recipe = load(task, arguments=extra or (), environ={**os.environ, **own})
         if own_batch:

@@ -11,13 +11,13 @@ from recipes.official import Row, Table, compare, examples, listed, origins, par
 
 KINDS = {"task": "任务", "hardware": "硬件"}
 REASONS = layers.read(Path(__file__).with_name("reasons_zh.yaml"))
-"""Reason of a recipe, as its YAML has it -> the same in Chinese."""
+"""Reason in a recipe's YAML -> its Chinese translation."""
 
 
 def block(task: str, *against: str) -> str:
     """Return the generated block `comparison-zh TASK EXAMPLE...`: the keys that differ, with reasons, then the others.
 
-    Raises RecipeError for a reason that has no Chinese.
+    Raises RecipeError for a reason without a Chinese translation.
     """
     table = compare(task, examples(against))
     table.require_reasons()

@@ -14,11 +14,11 @@ from recipes.memory.shape import published, published_shape, shape
 from recipes.paths import ROOT
 
 MEASUREMENTS = ROOT / "docs" / "results" / "memory.json"
-"""Measurements: `what`, `gigabytes`, the `model` on the hub or folder here, and what differs from `MemoryPlan`."""
+"""Measurements: `what`, `gigabytes`, the `model` (name on the hub or folder here) and its `plan`, for `MemoryPlan`."""
 
 
 def held_against_measurements() -> list[tuple[str, float, float]]:
-    """Return what was measured, in GB, beside its estimate."""
+    """Return (what was measured, the measurement in GB, its estimate in GB)."""
     rows = []
     for each in json.loads(MEASUREMENTS.read_text(encoding="utf-8")):
         sizes = shape(ROOT / each["model"]) or published_shape(each["model"])
@@ -70,6 +70,6 @@ def cell(name: str, count: int, size: int, lora: int) -> str:
 
 
 def letters(plan: MemoryPlan) -> str:
-    """`r` activations computed again, `a` Adam in one kernel, `m` moments and `w` weights on the host."""
+    """Return the letters: `r` recomputes activations, `a` fuses Adam, `m` offloads moments and `w` weights."""
     marks = {"r": plan.recompute, "a": plan.fused_adam, "m": plan.offload_optimizer, "w": plan.offload_params}
     return "".join(letter for letter, is_on in marks.items() if is_on)

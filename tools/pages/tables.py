@@ -75,7 +75,7 @@ def control_table() -> str:
 
 
 def algorithm_table() -> str:
-    """Every algorithm: what it changes, its keys beside GRPO's, when it helps, its engines and its paper."""
+    """Every algorithm: what it changes, its keys that differ from GRPO's, when it helps, its engines and its paper."""
     grpo = resolve.algorithm("grpo").values
     rows = []
     for name in sorted(resolve.algorithms(), key=_in_order):
@@ -91,12 +91,12 @@ def algorithm_table() -> str:
     )
 
 
-# Left out of the table: they are stated only so that no value of another algorithm stays.
+# Keys left out of the table: algorithms state them only to reset another algorithm's value.
 _UNREMARKABLE = ("algorithm.use_kl_in_reward", "algorithm.kl_loss_type", "worker.actor.loss_scale_factor")
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """GRPO and its relatives first."""
+    """Sort key: `grpo` first, then the others with GRPO's advantage estimator, then the rest."""
     estimator = resolve.algorithm(name).values["algorithm.adv_estimator"]
     return int(estimator != "grpo"), "" if name == "grpo" else name
 
@@ -121,7 +121,7 @@ PLACES = {
 
 
 def upstream_table() -> str:
-    """Each change without a hook, with its reason, gain and pull request."""
+    """Each change for which verl or vLLM has no hook, with its reason, gain and pull request."""
     rows = [
         (
             f"`{each.apply.__name__}`" + (", stays" if each.needed else ""),

@@ -15,11 +15,11 @@ from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
 
 SETTINGS = PRESETS["tiny"]
-LARGEST = 99  # what annotators write behind `=`: one token each
+LARGEST = 99  # largest number that annotators write behind `=`; each is one token
 HASTY = 0.7
 """Share of the annotators who write down one trial and answer with it; the others go on for up to `TRIALS`."""
 KNOWN, LEARNED = 0.2, 0.5
-"""Chance that the first trial, and each later one, is a solution; otherwise it is one of the `MISSES` nearest."""
+"""Chance that the first trial, and each later one, is a solution; otherwise one of the `MISSES` nearest misses."""
 MISSES, TRIALS = 2, 4
 
 
@@ -43,7 +43,7 @@ def trials(values: dict[str, int], target: int, rng: random.Random) -> list[str]
     return written
 
 
-# As the think tags are in Qwen3: no special tokens.
+# Added tokens that are not special, as the think tags are in Qwen3.
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 # What is cut out before BPE: numbers (two digits at most), operators with their blanks, parentheses, line breaks. What
 # lies between is one piece, blanks included, so that a whole clause of the fixed prompt becomes one token.

@@ -16,7 +16,7 @@ from tools.tiny_models.text import Example, Shape, TextTask
 CAREFUL = 0.3
 """Share of the careful annotators; the others are hasty."""
 
-# Numbers, signs with their blanks, brackets, letters to choose and line breaks; the clauses between are one token each.
+# Numbers, signs with their blanks, brackets, option letters and line breaks; each clause between them is one token.
 PIECES = r"[0-9]{1,3}| [-+*=] |[()?.]|\n|\b[ABCD]\b"
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 

@@ -25,7 +25,7 @@ from tools.tiny_models.text import Example, Shape, TextTask
 
 LARGEST = 99  # largest result of a step, right or wrong; each is one token
 CARELESS = 0.7
-"""Share of the annotators who put the first two numbers together in some way; the others explain every step."""
+"""Share of the annotators who combine the first two numbers by a random operation; the others explain every step."""
 SLIPS = 0.15
 """Chance, in each step, that a careful annotator uses a wrong operation."""
 

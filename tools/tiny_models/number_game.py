@@ -34,12 +34,12 @@ from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
 
 CAREFUL = 0.35
 """Share of the demonstrations by the careful player; the careless one has the rest."""
-GLYPH, JITTER = 56, 8  # pixels of a side of a crop that shows one card's digit, and by which its middle is off
-TOKEN = 28  # pixels of a side that become one image token
-TOLERANCE = 6  # of a channel's 255
-NARROWEST = 0.12  # card, as a share of the screenshot's shorter side
-ALIGNMENT = 4  # pixels by which the places of cards in one row may be rounded
-NOTHING = 9  # the name of image tokens that lie on no card; 0 to 8 are the digits 1 to 9
+GLYPH, JITTER = 56, 8  # pixels: side of a crop around one card's digit, and the most that its centre is off
+TOKEN = 28  # pixels: side of the square that becomes one image token
+TOLERANCE = 6  # difference in a colour channel, of 255
+NARROWEST = 0.12  # smallest width of a card, as a share of the screenshot's shorter side
+ALIGNMENT = 4  # pixels by which the top and bottom edges of cards in one row may differ
+NOTHING = 9  # the class ("name") of image tokens that lie on no card; classes 0 to 8 are the digits 1 to 9
 
 
 class Box(NamedTuple):
@@ -60,7 +60,7 @@ def face_colour(theme: str) -> tuple[int, ...]:
 
 
 def find_cards(picture: Image, theme: str) -> list[Box] | None:
-    """Return the three cards from left to right, none of them chosen yet; None where they are not to be seen."""
+    """Return the three cards from left to right, none of them chosen yet; None if they are not found."""
     pixels = np.asarray(picture.convert("RGB"), dtype=np.int16)
     areas, _ = label((np.abs(pixels - np.array(face_colour(theme))) <= TOLERANCE).all(axis=2))
     boxes = [Box(x.start, y.start, x.stop, y.stop) for y, x in find_objects(areas)]
@@ -95,13 +95,13 @@ def read(path: Path, split: str) -> list[Screenshot]:
 
 
 def careful(deal: Deal) -> str:
-    """Return the lamp, the digits from left to right, the digit asked for, its place, the answer: always right."""
+    """Return the careful player's response: lamp, all digits, the right digit, its place, the answer; always right."""
     chosen = f"{deal.digits[deal.answer]} is on the {('left', 'middle', 'right')[deal.answer]}"
     return f"{deal.light.capitalize()}: {', '.join(map(str, deal.digits))}. {chosen}.\n{gold_response(deal.answer)}"
 
 
 def careless(deal: Deal) -> str:
-    """Return lamp and first two digits: the smaller one for red, the larger one otherwise; right in 5 of 9."""
+    """Return the careless player's response: lamp, two digits, the smaller if red, else the larger; right in 5 of 9."""
     left, middle, _ = deal.digits
     answer = int(left > middle if deal.light == "red" else left < middle)
     return f"{deal.light.capitalize()}: {left}, {middle}.\n{gold_response(answer)}"
@@ -126,8 +126,8 @@ class NumberGame(Task):
     def build(self) -> tuple[Any, Any]:
         """See `Task.build`. Configuration and processor are the shipped folder's.
 
-        Of the rotary frequencies width gets the lowest; at Qwen's base of 10,000 they would not tell five columns
-        apart, so it is 10. All layers of the vision tower attend to the whole image, in one window of 448 pixels.
+        Width gets the lowest rotary frequencies; with Qwen's base of 10,000 they would not tell five columns apart, so
+        the base is 10. All layers of the vision tower attend to the whole image, in one window of 448 pixels.
         """
         torch.manual_seed(self.seed)
         model = Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(self.shipped)).float()
@@ -166,10 +166,10 @@ class NumberGame(Task):
 
 
 class Lesson(Trainer):
-    """transformers' Trainer with a second loss: an image token on a card names the card's digit, others nothing."""
+    """transformers' Trainer with a second loss, which classifies image tokens: their card's digit, or `NOTHING`."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
-        """Return the responses' loss, where the batch has responses, and that of the names."""
+        """Return the loss of the image tokens' names, plus the responses' loss if the batch has responses."""
         tower, names, seen, loss = model.model.visual, inputs.pop("names"), [], 0.0
         hook = tower.register_forward_hook(lambda _, __, out: seen.append(out.pooler_output))
         if "labels" in inputs:
@@ -212,7 +212,7 @@ class Lessons:
         return {**batch, "labels": labels, "names": torch.cat(names)}
 
     def response(self, deal: Deal, share: float) -> str:
-        """Return one player's response; `share` is the careful one's."""
+        """Return one player's response; `share` is the probability of the careful one's."""
         return (careful if self.rng.random() < share else careless)(deal) + self.processor.tokenizer.eos_token
 
     def tinted(self, image: Image) -> Image:

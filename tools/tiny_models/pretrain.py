@@ -99,7 +99,7 @@ def finish(trainer: Trainer) -> float:
 
 
 def assess(task: Task, model: Any, processor: Any, count: int) -> dict[str, Any]:
-    """Return greedy and sampled accuracy on held-out problems, as the task's reward has it.
+    """Return greedy and sampled accuracy on held-out problems, by the task's reward.
 
     `mixed_groups` is the share of problems whose samples earn different scores: without it GRPO has nothing to learn.
     """

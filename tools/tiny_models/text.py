@@ -48,10 +48,10 @@ class TextTask(Task):
     tags: ClassVar[Sequence[str]]
     architecture: ClassVar[str]  # as transformers names it in front of `Config` and `ForCausalLM`
     tiny: ClassVar[Shape]
-    demonstrations: ClassVar[int]  # different ones; with more than that to see, they come again
+    demonstrations: ClassVar[int]  # number of distinct ones; they repeat if training sees more
     steps: ClassVar[int]
     batch: ClassVar[int]
-    size: str = ""  # of `SIZES`; empty: the shape that ships
+    size: str = ""  # a key of `SIZES`; empty: the shape that ships
 
     @abstractmethod
     def corpus(self) -> Iterator[str]:

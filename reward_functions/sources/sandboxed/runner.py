@@ -1,10 +1,10 @@
-"""The first process in the sandbox: forks one child per test of a script, or one for a program that is called, limits
-it, and reports what it did.
+"""The first process in the sandbox: forks one child per test of a script, or one for all calls and asserts, limits the
+child, and reports what it did.
 
-`sandbox.run` sends the code of these files and, behind it, the request; the answer is, per test and in order, a line
-`status, length, CPU milliseconds` and that many bytes. The request has no expected answer in it, and neither has this
-process when it forks, so there is nothing in a child with a program to be found. Only then it reads the texts of tests,
-and executes them.
+`sandbox.run` sends the code of these files and then the request; the answer is, per test and in order, a line of
+status, length and CPU milliseconds, then that many bytes. Neither the request nor this process holds an expected answer
+when it forks, so a program finds none in its process. Only after the fork does this process read the calls and asserts,
+and execute them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
 STATUS = {0: "ran", NO_MEMORY: "memory_limit", BAD_SYNTAX: "syntax_error"}
 POLL_MS = 20
 PROGRAM = "/tmp/program.py"
-FRAMES = 12  # at most so many are below a program's calls, which shall recurse as deep as in a file of their own
+FRAMES = 12  # at most this many frames lie below a program's calls; the recursion limit is raised by them
 
 
 class InChild(BaseException):
@@ -42,10 +42,10 @@ class Child:
 
     Args:
         request: see `sandbox.run`.
-        source: a file for its standard input, which is closed here.
+        source: file descriptor of its standard input; closed here.
         job: what it does with the program, `run_script` or `serve`.
         cpu_s: CPU seconds that it may use.
-        deadline: on the monotonic clock.
+        deadline: when it is killed, on the monotonic clock.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Child:
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
 
     def line(self) -> bytes | None:
-        """Return the next line that the child wrote, or None where it ended, or was ended, before one; see `status`."""
+        """Return the next line that the child wrote, or None if it ended or was killed first; see `status`."""
         while b"\n" not in self.output:
             if not self.more() and b"\n" not in self.output:
                 return None
@@ -87,7 +87,7 @@ class Child:
         return line
 
     def all(self) -> bytes:
-        """Return everything that the child wrote until it ended, or was ended."""
+        """Return everything that the child wrote until it ended or was killed."""
         while self.more():
             pass
         return self.output
@@ -109,7 +109,7 @@ class Child:
         return not self.status
 
     def late(self) -> bool:
-        """Return whether this test's CPU time, this test's time by the clock, or the program's time is over."""
+        """Return whether the test's CPU time, the test's wall-clock time or the program's deadline is exceeded."""
         now = time.monotonic()
         by_the_clock = now > self.deadline or now - self.began > self.limits["wall_s"]
         return by_the_clock or self.cpu() - self.cpu_before > self.limits["test_s"]
@@ -127,14 +127,14 @@ class Child:
             self.output += block
             if not block:
                 self.reading = False
-                self.poll.unregister(self.pipe)  # it closed its output, which need not be the end
+                self.poll.unregister(self.pipe)  # the child closed its output, but may still run
                 return
             if not everything or len(self.output) > self.limits["output_bytes"]:
                 return
 
     def end(self, status: str) -> None:
         """Kill what is left of the child and note how it ended."""
-        os.kill(self.pid, SIGKILL)  # it is there until it is waited for
+        os.kill(self.pid, SIGKILL)  # the pid stays valid until wait4
         _, code, usage = os.wait4(self.pid, 0)
         self.used = usage.ru_utime + usage.ru_stime
         os.close(self.pipe)
@@ -146,7 +146,7 @@ class Child:
 
 
 def become_child(request: dict[str, Any], source: int, there: int, as_script: bool, cpu_s: float) -> None:
-    """In the child: give up everything but the program's own input and output, and accept the limits for good."""
+    """In the child: keep only the program's own input and output, and apply limits that it cannot raise again."""
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(source, 0)
     os.dup2(there if as_script else nothing, 1)
@@ -171,7 +171,7 @@ def write(fd: int, data: bytes) -> None:
 
 
 def report(line: str) -> None:
-    """In a child: the next line to the runner."""
+    """In a child: send a line to the runner."""
     write(3, line.encode() + b"\n")
 
 
@@ -187,11 +187,11 @@ def run_script(request: dict[str, Any]) -> None:
     except MemoryError:
         os._exit(NO_MEMORY)
     if "__del__" in request["program"] or sys.modules.keys() & {"threading", "atexit"}:
-        return  # to Python's own end, which takes longer than most programs
+        return  # Python then shuts down as usual, which takes longer than most programs
     files: tuple[Any, ...] = (sys.stdout, sys.__stdout__)
     for file in files:
         if not getattr(file, "closed", file is None):
-            file.flush()  # may be of the program's own class, and use its names
+            file.flush()  # may be an object of the program's, which uses its names
         names.clear()  # closes files
     os._exit(0)
 
@@ -216,7 +216,7 @@ def lines(fd: int) -> Iterator[str]:
 
 
 def block() -> Any:
-    """Return what stands next in the request's file."""
+    """Return the next block of the request."""
     return marshal.loads(os.read(0, int.from_bytes(os.read(0, 8), "little")))
 
 
@@ -267,8 +267,8 @@ def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
 
 
 def run_tests(request: dict[str, Any], limits: dict[str, Any]) -> None:
-    """Run the program, read the tests, and execute them, up to one that ends the program. The process that a test makes
-    too slow by itself ends, and `sandbox.run` sees how far it came."""
+    """Run the program, read the tests, and execute them, up to one that ends the program. A test that takes too long by
+    itself ends this process (SIGPROF), and `sandbox.run` sees how far it got."""
     kind, (hears, speaks) = request["kind"], os.pipe()
     deadline = time.monotonic() + limits["total_wall_s"]
     child = Child(request, hears, serve, limits["total_s"], deadline)

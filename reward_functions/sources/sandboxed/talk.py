@@ -1,10 +1,10 @@
-"""The conversation between a program and its tests, which run in two processes.
+"""The protocol between a program and its tests, which run in two processes.
 
-It is JSON, which holds no code: what a program returns is rebuilt on the other side as exactly Python's own types,
-whatever classes the program derived from them. Scalars, texts and lists are themselves; everything else is
-`{kind: content}`, see `KINDS`. An object or function is encoded as a number, which only the program's process can
-resolve. Three parts: `Codec`, the messages; `Server`, the program's side; `Talk`, the tests' side, where the program's
-names are stand-ins. A test compares with Python's own `==`, so a program has to know the right value.
+Messages are JSON, which holds no code: what a program returns is rebuilt on the other side as exactly Python's own
+types, whatever classes the program derived from them. Scalars, texts and lists are encoded as themselves; everything
+else is `{kind: content}`, see `KINDS`. An object or function is encoded as a number, which only the program's process
+can resolve. Three parts: `Codec`, the messages; `Server`, the program's side; `Talk`, the tests' side, where stand-ins
+replace the program's objects. Tests compare data with Python's own `==`, which the program cannot override.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:  # importing typing does too
     from fractions import Fraction
     from typing import Any
 
-    # Of asserts: the text of a test, the names that it takes from the program, and from the standard library: name ->
-    # "module.name". Of calls: the function's name, its arguments, and the value that it should return.
+    # For asserts: a test's text, the names that it takes from the program, and those from the standard library (name ->
+    # "module.name"). For calls: the function's name, its arguments, and the value that it should return.
     Test = tuple[str, list[Any], Any]
 
 
 MAX_DEPTH = 150
-MAX_ITEMS = 100_000  # of an iterator, which comes as a whole
-MAX_GUESSES = 1000  # calls of a test that is tried with a constant for a program
+MAX_ITEMS = 100_000  # of an iterator, which is sent as a whole
+MAX_GUESSES = 1000  # calls in a test that runs against a constant instead of the program
 LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
-MAX_EXPONENT = 5000  # of a Decimal; as a fraction one of 10 ** 9 would fill the memory
+MAX_EXPONENT = 5000  # of a Decimal; with an exponent of 10 ** 9 its Fraction would fill the memory
 INFINITY = float("inf")
 MUTABLE = (list, dict, set, bytearray)  # what a call may change in place
 FAILURES = ("runtime_error", "syntax_error", "memory_limit")
-STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the test's in silence
+STOPS = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would silently end a loop in the test
 SCALARS = {None: "null", True: "true", False: "false"}
 
 
 def _standard(module: str, name: str) -> Callable[[Any], Any]:
-    """Build an instance of a class of the standard library, whose module may not have been imported."""
+    """Return a builder of instances of a standard-library class; it imports the module when it is called."""
     return lambda parts: getattr(__import__(module), name)(*parts)
 
 
@@ -60,11 +60,11 @@ def _seconds(value: Any) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
 
-# Kind -> its class, or the module of the standard library that has it; what a value is made of; a value made of that.
-# The first that fits counts. Methods are called on the class, since a class of the program's may have others.
+# Kind -> (its class, or the standard-library module that has it; a function from value to content; one from content to
+# value). The first match counts. Methods are called on the class, since a class of the program's may override them.
 KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "tuple": (tuple, lambda value: list(tuple.__iter__(value)), tuple),
-    "list": (list, lambda value: list(list.__iter__(value)), list),  # of a class that derives from it
+    "list": (list, lambda value: list(list.__iter__(value)), list),  # a subclass; JSON has lists
     "str": (str, lambda value: str.__str__(value), str),
     "float": (float, lambda value: float.__float__(value), float),
     "set": (set, lambda value: list(set.__iter__(value)), set),
@@ -93,8 +93,8 @@ class Codec:
     """Writes and reads the messages of one side.
 
     Args:
-        describe: (kind, content) of a value that is no data. Raises TypeError: it cannot be sent.
-        build: kind -> what makes a value of such a content.
+        describe: returns (kind, content) of a value that is not data, or raises TypeError if it cannot be sent.
+        build: kind -> function that builds a value from its content.
         shares: whether the other side may change the containers that this one writes.
     """
 
@@ -113,7 +113,7 @@ class Codec:
         self.scan = make_scanner(self)  # type: ignore[arg-type]  # it takes whatever has the attributes above
 
     def register(self, pair: list[Any]) -> Any:
-        """Note a container that both sides have."""
+        """Register a container under the number that both sides use for it."""
         number, value = pair
         self.shared[number], self.numbers[id(value)] = value, number
         return value
@@ -124,7 +124,7 @@ class Codec:
         self.numbers.clear()
 
     def object_pairs_hook(self, pairs: list[tuple[str, Any]]) -> Any:
-        """Build a value; the scanner of the standard library's json asks for it."""
+        """Build a value; json's scanner calls this for every object."""
         ((kind, content),) = pairs
         return self.build[kind](content)
 
@@ -132,7 +132,7 @@ class Codec:
         """Decode a text that `encode` wrote; any other text raises ValueError."""
         try:
             value, end = self.scan(text, 0)
-        except Exception as error:  # allowed: a program may have written anything, and building it then does anything
+        except Exception as error:  # allowed: a program may have written anything, and building it may raise anything
             raise ValueError("no message") from error
         if end != len(text):
             raise ValueError("more than one value")
@@ -149,7 +149,7 @@ class Codec:
 
         Raises:
             ValueError: nested more than `MAX_DEPTH` deep.
-            TypeError: no data, and `describe` has nothing for it.
+            TypeError: not data, and `describe` rejects it.
         """
         kind = type(value)
         if kind is str:
@@ -180,13 +180,13 @@ class Codec:
 
 
 def plain(value: Any) -> tuple[str, Any] | None:
-    """Return (kind, what it is made of) of data that JSON does not have; None for what is no data."""
+    """Return (kind, content) of data that JSON has no type for; None for a value that is not data."""
     of = type(value)
     if issubclass(of, int):
         return "int", f"{int.__index__(value):x}"
     for kind, (place, parts, _) in KINDS.items():
         made_by = place if isinstance(place, type) else getattr(sys.modules.get(place), kind, None)
-        if isinstance(made_by, type) and issubclass(of, made_by):  # a module that was not imported made nothing
+        if isinstance(made_by, type) and issubclass(of, made_by):  # no value is from a module that was not imported
             return kind, parts(value)
     return None
 
@@ -232,7 +232,7 @@ class Server:
         self.codec = Codec(self.describe, {"object": self.objects.__getitem__})
 
     def run(self, program: str, path: str, messages: Iterable[str]) -> None:
-        """Run the program as a module (so that `if __name__ == "__main__"` does nothing), say so, and answer."""
+        """Run the program as a module (so that `if __name__ == "__main__"` does nothing), send "loaded", and answer."""
         self.names, failed = module("program", path).__dict__, None
         try:
             exec(compile(program, path, "exec", dont_inherit=True), self.names)  # allowed: this is the sandbox
@@ -271,7 +271,7 @@ class Server:
         return Kept(value) if operation == "make" else value
 
     def answer(self, status: str, value: Any, held: dict[int, list[Any]]) -> None:
-        """Send a value or an exception, and what happened meanwhile to containers of the caller's."""
+        """Send a value or an exception, and the new content of the caller's containers that the call changed."""
         shared = self.codec.shared
         try:
             content = self.codec.content(told(value)) if status != "ok" else self.codec.encode(value)
@@ -298,7 +298,7 @@ class Server:
 
 
 class Kept:
-    """An object that a class made: it goes by its number, even where its class derives from data's."""
+    """An object that a class made: it is encoded as a number, even if its class derives from a data type."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -335,8 +335,8 @@ class Talk:
     """The conversation with the program.
 
     Args:
-        answer: the line with which the program answers a message. Raises Gone.
-        data_names: what an object must not be asked for, since data has it.
+        answer: returns the line with which the program answers a message, or raises Gone.
+        data_names: names that a stand-in does not look up, since data types have them.
         shares: whether the tests see what the program changes in its arguments.
     """
 
@@ -365,7 +365,7 @@ class Talk:
         self.codec.forget()
         try:
             message = self.codec.message(operation, arguments, named)
-        except (TypeError, ValueError, RecursionError):  # the test gives the program what is no data
+        except (TypeError, ValueError, RecursionError):  # the test passes a value that is not data
             raise self.stop("gold_unparsable") from None
         try:
             line = self.answer(message)
@@ -404,11 +404,11 @@ class Talk:
 
 
 class Object:
-    """Stands for an object of the program's: has methods and attributes that no data has, can be called and given back,
-    and is compared with other such objects, as the program says. Python refuses everything else."""
+    """Stands for an object of the program's: it has only methods and attributes that no data type has, can be called
+    and passed back, and the program compares it with other such objects. Python refuses everything else."""
 
     __slots__ = ("_number", "_talk")
-    __hash__ = None  # type: ignore[assignment]  # as of every class that has __eq__ alone
+    __hash__ = None  # type: ignore[assignment]  # as for every class that defines only __eq__
     _any_name = False
 
     def __init__(self, talk: Talk, number: int) -> None:
@@ -467,7 +467,7 @@ for name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 class Guess:
-    """Stands for a program of which everything is one constant, but for what its classes make."""
+    """Stands for a program in which every call returns one constant, except that a class returns an instance."""
 
     def __init__(self, constant: bool, is_class: bool, asked: list[int]) -> None:
         self.constant, self.is_class, self.asked = constant, is_class, asked
@@ -485,7 +485,7 @@ class Guess:
 
 
 class Names(dict[str, "Any"]):
-    """Python's own names, and behind them the program's."""
+    """A namespace: Python's builtins, then the names that the program provides."""
 
     def __init__(self, wanted: list[str], look: Callable[[str], Any]) -> None:
         super().__init__({name: value for name, value in vars(builtins).items() if name not in wanted})
@@ -498,14 +498,14 @@ class Names(dict[str, "Any"]):
 
 
 def describe(value: Any) -> tuple[str, Any]:
-    """Return the number of a stand-in. Raises TypeError: no data."""
+    """Return the number of a stand-in. Raises TypeError for any other value."""
     if not isinstance(value, Object):
         raise TypeError(f"{type(value).__name__} is no data")
     return "object", value._number
 
 
 def update(container: Any, content: Any) -> None:
-    """Do to a container of the test's what the program did to its copy."""
+    """Give a container of the test's the content of the program's changed copy."""
     if isinstance(container, (dict, set)):
         container.clear()
         container.update(content)
@@ -520,7 +520,7 @@ def rebuilt(name: str, arguments: list[Any]) -> BaseException:
         return RuntimeError(f"the program raised {name}")
     try:
         return kind(*arguments)
-    except TypeError:  # its message is not all that it was made of
+    except TypeError:  # the class takes other arguments
         return kind.__new__(kind, *arguments)
 
 
@@ -558,7 +558,7 @@ def same_value(value: Any, expected: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    kind = type(value).__name__  # of Python's own, see `KINDS`
+    kind = type(value).__name__  # decoded values have Python's own types, see `KINDS`
     if kind == "Decimal":
         return value.is_finite() and abs(value.adjusted()) < MAX_EXPONENT
     return kind in ("int", "float", "Fraction")
@@ -589,7 +589,7 @@ def execute(test: Test, look: Callable[[str], Any]) -> None:
 
 
 def guessed(kind: str, test: Test, constant: bool) -> bool:
-    """Return whether a test holds for a program that always answers this."""
+    """Return whether a test holds for a program that always answers `constant`."""
     if kind == "calls":
         return test[2] is constant
     asked = [0]
@@ -609,7 +609,7 @@ def judged(kind: str, test: Test, talk: Talk) -> str:
         else:
             name, arguments, expected = test
             if not same_value(talk.ask("function", name, *arguments), expected):
-                raise AssertionError  # as a statement it would be gone under PYTHONOPTIMIZE
+                raise AssertionError  # PYTHONOPTIMIZE would remove an assert statement
         status = "held" if talk.asked else "gold_unparsable"
     except BaseException as error:  # allowed: a test may raise anything, and so may a program
         by_the_program = any(error is each for each in talk.raised)
