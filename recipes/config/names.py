@@ -59,7 +59,7 @@ def canonical(written: str, source: Source) -> str:
     It takes a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
 
     Raises:
-        RecipeError: nothing has that name; names the nearest that there is.
+        RecipeError: no key has that name; the message suggests a similar one, if there is one.
     """
     if written in leaves(Recipe):
         return written

@@ -99,8 +99,8 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
     """Remarks on valid settings that do not do what their names suggest.
 
-    These are an estimator that is no KL penalty in its place, KL that is divided by a group's deviation (verl and
-    EasyR1 subtract it from the reward, then divide), and clips that never act.
+    These are a KL estimator whose gradient, in the reward or in the loss, is not that of a KL penalty; KL in the reward
+    that is divided by a group's deviation (verl and EasyR1 subtract it, then divide); and clips that never act.
 
     Args:
         updates: number of updates in a step.

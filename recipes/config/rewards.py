@@ -41,7 +41,7 @@ def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
 
 
 def loaded_by_trainer(path: str) -> str:
-    """The file that the trainer loads: the reward's own, or one that also finds the modules beside it."""
+    """The file that the trainer loads: the reward's own, or `reward_with_helpers.py` if it imports files beside it."""
     return str(WITH_HELPERS) if helpers(Path(path)) else path
 
 

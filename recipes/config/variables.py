@@ -100,8 +100,9 @@ def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABL
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
     """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
 
-    A known name is likely if it is a misspelling, or if `name` has some of its words. Where the value is text the first
-    words must be equal (`MODEL`), or PATH would suggest MODEL_PATH; for numbers and truth values any word will do.
+    A known name is likely if `name` is a misspelling of it, or consists of some of its words. Where the value is text,
+    the first words must also be equal: MODEL suggests MODEL_PATH, and PATH does not. For numbers and truth values any
+    of its words will do.
     """
     words = name.upper().split("_")
     slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
@@ -184,7 +185,7 @@ def argument_settings(
 
 
 def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIABLES) -> Iterator[Argument]:
-    """Options and `key=value` arguments in their order; a variable's name stands for its keys in both.
+    """Options and `key=value` arguments in their order; in either form a variable's name sets all its keys.
 
     Dotted keys are not checked here. Raises RecipeError for an unknown option, one without a value, or an argument that
     is neither.

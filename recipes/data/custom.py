@@ -291,7 +291,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
-    """The rows of one whole file, with the recipe's system prompt and template; the file itself if it holds rows.
+    """Convert one whole file with the recipe's system prompt and template; finished rows are returned unchanged.
 
     Returns:
         The parquet file, below `artifacts/data/custom` under the content's hash.
@@ -321,8 +321,9 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
     Files that the recipe itself names and that are missing are made by its `prepare` command.
 
-    A training file that is JSON, JSONL, CSV or parquet without the engine's columns is converted, and so is a finished
-    one for which no validation file is given.
+    The training and validation files are converted if one of them is not finished (`is_finished`): JSON, JSONL, CSV, or
+    parquet without the engine's columns. Without a validation file, the training files are converted in any case, and
+    a share of their rows is held out for validation.
 
     Args:
         recipe: as loaded.
@@ -416,7 +417,10 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Whether a file has the engine's columns, chat messages for verl; a broken file is left to the preflight."""
+    """Whether a file is parquet with the engine's columns; for verl, its prompts must be chat messages, not texts.
+
+    A broken parquet file counts as finished: the preflight reports it.
+    """
     if path.suffix.lower() != ".parquet":
         return False
     import pyarrow as pa

@@ -59,7 +59,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
 
 
 def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
-    """A recipe's tokenizer, a folder or a hub's name, and the text of the template that stands in for its own."""
+    """A recipe's tokenizer (folder, or name on a hub), and the chat template's text that replaces its own, or None."""
     model, override = recipe.worker.actor.model, recipe.data.override_chat_template
     template = Path(override).read_text(encoding="utf-8") if override else None
     return str(model.tokenizer_path or model.model_path), template

@@ -62,8 +62,8 @@ def prepare(
     Args:
         reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
         problem: row -> key of its problem; no key may be in two splits.
-        once: whether no key may be twice in one split either.
-        counted_by: row -> its values by which the manifest counts rows: name of the table -> value.
+        once: forbid a key to occur twice within one split, too.
+        counted_by: row -> {table: value}; each table of the manifest counts the rows by value.
         force: replace files that hold other data.
 
     Raises:

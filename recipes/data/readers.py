@@ -1,8 +1,8 @@
 """Users' files: JSON, JSON lines, CSV and parquet, read as checked records.
 
-`datasets` and pyarrow read JSON and CSV into columns of one type and know no lines; here a ground truth is a text in
-one record and a list in the next, and a mistake is named by its line. So the standard library's `json` and `csv` read
-text.
+`datasets` and pyarrow give each column of JSON or CSV one type, and do not tell line numbers. Here a ground truth may
+be a text in one record and a list in the next, and a mistake is reported with its line. So JSON and CSV are read with
+the standard library's `json` and `csv`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 
 
 class RecordError(RecipeError):
-    """A record that cannot be used; where it has no `fix`, `Mistakes` shows a right row."""
+    """A record that cannot be used. If the error has no `fix`, `Mistakes` shows a right row instead."""
 
     def __init__(self, what: str, place: Place, fix: str = "") -> None:
         self.place = place
@@ -116,7 +116,7 @@ class Record:
 
     Attributes:
         messages: chat messages; the last one is the user's question.
-        chat: whether the file has chat messages; a text is one message.
+        chat: whether the file's prompt is a list of chat messages; if it is a text, `messages` has one message.
         ground_truth: JSON where the file has a list or an object; empty where it has none.
         images: paths, data URIs or bytes, in the order of the `<image>` marks in the prompt.
         solution: a response that earns the full score, if the file has one.

@@ -132,7 +132,7 @@ def prompt_column(recipe: Recipe) -> str:
 
 
 def engine_columns(recipe: Recipe) -> tuple[str, ...]:
-    """The columns that the engine reads in every row; a dot goes into a struct."""
+    """The columns that the engine reads in every row; `a.b` is the field `b` of the struct `a`."""
     if recipe.engine == "easyr1":
         return (prompt_column(recipe), recipe.data.answer_key)
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
@@ -221,7 +221,7 @@ def write_split(
 
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
-        facts: fields of the manifest, read when the rows have passed.
+        facts: fields of the manifest, read after the last row is written.
         force: replace a file with other rows.
         schema: of rows that are copied as they are; None for those of `make_row`.
 

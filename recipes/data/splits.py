@@ -29,7 +29,7 @@ MOST_VALIDATION = 500
 
 
 class Prompts:
-    """The prompts of many rows: which rows validate, and which rows share a prompt or an image with others.
+    """The prompts of many rows: which rows are held out for validation, and which share a prompt or an image.
 
     A prompt is its messages, without regard to case and blanks, and the bytes of its images.
     """
@@ -70,12 +70,13 @@ class Prompts:
         return [not others.isdisjoint(keys) for keys in self._keys]
 
     def held_out(self, share: float) -> list[bool]:
-        """For each row, whether it validates.
+        """For each row, whether it is held out for validation.
 
-        Rows of a source with the same prompt form a group. Rows with images are grouped by image instead: a row with
-        several, by the one that most rows have. Groups are taken in the order of their fingerprints, up to `share` of
-        their source's rows and groups, and up to `MOST_VALIDATION` of each. If every group exceeds that share, the
-        smallest one validates; a source with one group gives none.
+        Rows of a source with the same prompt form a group. Rows with images are grouped by image instead; of several
+        images of a row, the one that occurs in most rows counts. Groups are held out in the order of their
+        fingerprints, up to `share` of the source's groups and `share` of its rows, and up to `MOST_VALIDATION` of
+        either; a group with more rows than are left is skipped. If none fits, the smallest group is held out. From a
+        source with a single group nothing is held out.
         """
         held = Counter(key for keys in self._keys for key in set(keys))
         group_of_row = [max(keys, key=lambda key: (held[key], -key)) for keys in self._keys]

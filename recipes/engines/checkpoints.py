@@ -1,4 +1,4 @@
-"""Checkpoints: a step's files by engine, the last whole step, its model for others, its optimiser in a resumed run.
+"""Checkpoints: each engine's files, the last whole step, the best one, merged adapters, a resumed run's optimiser.
 
 verl's engine and trainer (`verl/engine.py`, `verl/upstream.py`, `verl/trainer.py`) and EasyR1's patches
 (`easyr1/hooks.py`) call the functions for models and optimisers.
@@ -46,7 +46,7 @@ class Layout:
         tracker: names the last step that was saved; the engine writes it after everything else.
         loader: file in a step's folder with the dataloader's state: how far the training rows were read.
         read: the step that the tracker's text names; raises ValueError, KeyError or TypeError where it names none.
-        write: the tracker's text for a step, in which `before`, its present text, may be kept.
+        write: (step, the tracker's present text) -> its new text, which may keep other facts of the present one.
         takes_parts: whether the engine can be told to open only some of what a step holds.
     """
 
@@ -292,7 +292,7 @@ def scalings(model: Any) -> dict[str, float]:
 
 
 def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device: Any = None) -> dict[str, Any]:
-    """The tensors of a whole peft model, by the plain model's names, with the adapters in the weights.
+    """Merge a peft model's adapters into its weights; return all tensors under the base model's names.
 
     Each weight W becomes W + factor B A, in its own type.
 
@@ -302,7 +302,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
         device: where the sums are computed; None: where the tensors are.
 
     Raises:
-        ValueError: a part of an adapter that is not A or B of a linear layer; the plain model would lack it.
+        ValueError: a part of an adapter that is not A or B of a linear layer; the merged model would lack it.
     """
     import torch
 
@@ -341,7 +341,7 @@ def name_the_type(folder: Path) -> None:
 
 
 def step_of(path: str) -> int | None:
-    """Return the step in whose folder a path is, the last one that it names."""
+    """Return the step of the innermost `global_step_<n>` in a path; None where there is none."""
     names = [_STEP_FOLDER.fullmatch(part) for part in Path(path).parts]
     return next((int(name.group(1)) for name in reversed(names) if name), None)
 
@@ -349,7 +349,7 @@ def step_of(path: str) -> int | None:
 def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: int | None = None) -> None:
     """Restore the command's rate, betas and decay after a load has replaced them with the checkpoint's.
 
-    The shape of the schedule is the command's already: `LambdaLR` saves no functions.
+    The schedule's shape needs no restoring: `LambdaLR` does not save its functions, so the command's stay.
 
     Args:
         config: has `lr`, `betas` and `weight_decay`.

@@ -59,7 +59,7 @@ class RewardError(RecipeError):
         return f"{self.what} ({self.where}); {self.fix}"
 
     def of_row(self, row: Any) -> RewardError:
-        """The same error with the id of the row, where it is known, in front of its place."""
+        """The same error, with `row <id>` at the beginning of its `where`; unchanged if the id is not known."""
         return self if row is None else RewardError(self.what, where=f"row {row}, {self.where}", fix=self.fix)
 
 
@@ -188,7 +188,7 @@ class Contract:
         return RewardError(what, where=self.where(response), fix=fix or ADVICE.format(key=self._key))
 
     def where(self, response: str, place: str = "") -> str:
-        """The place, by default the function's, and how the response begins."""
+        """Where an error is: `place`, by default the reward function's, and the beginning of the response."""
         return f"{place or self.place}, response {response[:SHOWN]!r}"
 
 
@@ -209,7 +209,7 @@ def _shown(value: Any) -> str:
 
 
 def logged_parts(metrics: Iterable[str]) -> list[str]:
-    """Return, of the names of a step's metrics, those that belong to one of several rewards: `reward/<name>`.
+    """Return the names of a step's metrics that are `reward/<name>`: one for each reward of a recipe with several.
 
     EasyR1 also logs every part of a reward's result as `reward/<part>`. Among its metrics a name belongs to a reward
     only if `reward/reward/<name>` is there too.

@@ -102,7 +102,7 @@ class KeyInfo:
         fixed: why a resumed run cannot change the value; empty where it can.
         needs: the key, of the same group or dotted, that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
-        left_open: null lets the machine decide; `resolve.derive` fills in the default where it decides nothing.
+        left_open: null has `resolve.derive` find the value from the machine and other keys, or else take the default.
     """
 
     doc: str

@@ -18,7 +18,7 @@ upstream.apply("cpu vllm", "server")
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
-    """verl's receiver of weights. vLLM imports it by name, and with it the changes, before it loads the model."""
+    """verl's receiver of weights. vLLM imports it by name before it loads the model; `upstream.apply` then runs too."""
 
 
 class CpuHttpServer(vLLMHttpServer):

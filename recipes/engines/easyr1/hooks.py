@@ -1,4 +1,4 @@
-"""What EasyR1's patched source calls: metrics and responses in files, whole models, and a machine without a GPU.
+"""What EasyR1's patched source calls to write metrics, responses and whole models, and to run without a GPU.
 
 `trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names. A dump has one
 file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Only the functions that a rank calls
@@ -63,7 +63,7 @@ def sampled(completions: Iterable[Any], responses: Any) -> Any:
 
 
 class Parts(dict[str, list[float]]):
-    """EasyR1's lists of each part of the reward, and in `rows` what the reward function returned for each response."""
+    """EasyR1's dict, part of the reward -> list of values; `rows` is what the reward function returned, by response."""
 
     def __init__(self, parts: Mapping[str, list[float]], rows: _Rows) -> None:
         super().__init__(parts)
@@ -160,7 +160,7 @@ def _write(folder: str | None, step: int, rows: _Rows) -> None:
 def save_model(module: Any, folder: str) -> None:
     """Gather the weights of all ranks and have rank 0 write them beside the configuration that EasyR1 has written.
 
-    EasyR1 itself writes shards alone; vLLM and transformers read the whole model, in whose weights LoRA adapters are.
+    EasyR1 itself writes shards alone; vLLM and transformers read the whole model, with LoRA adapters merged into it.
     Every rank has to call this.
 
     Args:

@@ -85,8 +85,8 @@ def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
 def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
     """`size` deals of a split in random order, evenly over lights and answers.
 
-    The nine cells differ by one deal at most, and so do the times that a cell's deals are used: none comes again
-    before all have come once.
+    Each of the nine (light, answer) cells supplies the same number of deals, or one more. A cell repeats a deal only
+    after using all its deals equally often.
     """
     streams = {cell: _cycle(deals, rng) for cell, deals in cells(split).items()}
     order = rng.sample(list(streams), len(streams))
@@ -141,7 +141,7 @@ class Appearance:
         return urlencode({name: getattr(self, name) for name in CHOICES})
 
     def facts(self) -> dict[str, str]:
-        """The options for `extra_info` and results, where `light` is a colour: here it is called `light_position`."""
+        """The options for `extra_info` and results; `light` becomes `light_position`: `light` is a colour there."""
         facts = {name: getattr(self, name) for name in CHOICES}
         return {"light_position": facts.pop("light"), "digit_size": facts.pop("size"), **facts}
 

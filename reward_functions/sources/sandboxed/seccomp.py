@@ -1,8 +1,9 @@
 """A filter for system calls: no new processes, no programs, no sockets, no shared memory, no signals to others.
 
-Bubblewrap alone already takes away network, files and capabilities. The filter also forbids new processes, so that
-there is no fork bomb and the memory limit of one process is the program's, and it denies system calls that are rarely
-used and more likely to have holes. Threads stay allowed, since programs use them for a larger stack.
+Bubblewrap alone already takes away network, files and capabilities. The filter also forbids new processes: there
+is no fork bomb, and the memory limit, which the kernel applies to each process, holds for the whole program. It also
+denies system calls that are rarely used and more likely to have holes. Threads stay allowed, since programs use them
+for a larger stack.
 """
 
 from __future__ import annotations
