@@ -37,14 +37,14 @@ class TrainingResult:
 
     @property
     def validations(self) -> dict[str, list[tuple[int, float]]]:
-        """Data source -> (step, held-out accuracy, or mean score where the reward states none)."""
+        """Data source -> [(step, value)]: held-out accuracy, or mean score where the reward states no accuracy."""
         return {source: values for (_, source), values in validations(self.steps).items()}
 
 
 def train(
     task: str, keys: Mapping[str, object] | None = None, *, dry_run: bool = False, **options: object
 ) -> TrainingResult:
-    """Train a recipe as its launcher does, and return what it wrote; environment variables count as they do there.
+    """Train a recipe as its launcher does, and return the results; environment variables act as in the launcher.
 
     Args:
         task: a recipe in `configs/`, or the path of one.
@@ -53,7 +53,7 @@ def train(
         options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`.
 
     Raises:
-        RecipeError: what a user can mend, before the trainer starts.
+        RecipeError: a mistake that the user can mend, found before the trainer starts.
     """
     arguments = [f"{key}={_typed(key, value)}" for key, value in (keys or {}).items()]
     for name, value in options.items():
@@ -77,7 +77,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`.
 
     Raises:
-        RecipeError: what a user can mend.
+        RecipeError: a mistake that the user can mend.
     """
     known = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in known]:

@@ -14,7 +14,7 @@ class Completion(NamedTuple):
 
     Attributes:
         text: its content, without the thinking that the server's reasoning parser took out.
-        tokens: its length; None where the server does not say it.
+        tokens: its number of tokens; None where the server does not report it.
         truncated: whether the limit on tokens cut it off.
         reasoning: whether a reasoning parser took the thinking out.
     """
@@ -35,7 +35,7 @@ class ChatServer:
         timeout: seconds for one request.
 
     Raises:
-        RecipeError: `api_base` is no address, the server does not answer, or it lists models and not this one.
+        RecipeError: `api_base` is no address, the server does not answer, or its list of models lacks `model`.
     """
 
     def __init__(self, api_base: str, model: str, *, retries: int, timeout: float) -> None:
@@ -45,7 +45,7 @@ class ChatServer:
             fix = "write scheme and host, for instance http://localhost:8000/v1"
             raise RecipeError("the server's address is no URL", where=api_base, fix=fix)
         self.api_base, self.model = api_base, model
-        # A server of one's own needs no key, and the client refuses to do without.
+        # A local server needs no API key, but the client refuses to start without one.
         key = os.environ.get("OPENAI_API_KEY") or "none"
         self._client = openai.OpenAI(base_url=api_base, api_key=key, max_retries=retries, timeout=timeout)
         self.owner = self._owner()

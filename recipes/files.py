@@ -80,7 +80,7 @@ def run_lock(path: Path, experiment: str) -> Iterator[None]:
     """Hold a run's lock file, which has this process's id in it, until the block ends.
 
     Raises:
-        RecipeError: another process holds it; names that process.
+        RecipeError: another process has locked the file; the error names that process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def local_model(name: str | None) -> Path | None:
-    """Return the folder of a model on this machine: its own, or that of its revision in the hub's cache.
+    """Return a model's folder on this machine: `name` itself or its revision in the hub's cache, else None.
 
     Args:
         name: a folder, or NAME or NAME@REVISION on the hub; without a revision `main`, as the loaders take it.
@@ -42,12 +42,12 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def model_config(folder: Path | None) -> dict[str, Any]:
-    """`config.json`; empty where there is none, or none that can be read, which `recipes.preflight.model` reports."""
+    """The content of `config.json`; empty if missing or unreadable, which `recipes.preflight.model` reports."""
     return read_json(folder / "config.json") if folder else {}
 
 
 def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the keys of its language model, which a vision-language model has in a part of its own."""
+    """A configuration with the keys of its language model, which a vision-language model has under `text_config`."""
     return {**config, **(config.get("text_config") or {})}
 
 
@@ -77,7 +77,7 @@ def positions(folder: Path | None) -> int | None:
 
 
 def gguf_file(name: str) -> Path | None:
-    """The GGUF file that a path names, or the first of a folder that has no other weights; None for others."""
+    """The GGUF file that a path names, or the first in a folder without other weights; None if there is none."""
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path

@@ -16,7 +16,7 @@ CONFIGS = ROOT / "configs"
 
 
 def artifacts() -> Path:
-    """The folder for everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError for a file or below one."""
+    """The folder for everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError if a file is in the way."""
     folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
     if (nearest := next(path for path in (folder, *folder.parents) if path.exists())).is_dir():
         return folder
@@ -65,7 +65,7 @@ def script_command(name: str, *arguments: str) -> str:
 
 
 def python_path() -> str:
-    """PYTHONPATH for a process that imports this package: the root first and once, then what was there."""
+    """PYTHONPATH for a process that imports this package: the root first and once, then the inherited entries."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(ROOT), *(part for part in inherited if part not in ("", str(ROOT)))])
 

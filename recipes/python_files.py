@@ -61,7 +61,7 @@ def loaded(path: str | Path, name: str) -> ModuleType:
 
 
 def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return what an async reward gives, or raise what it raises; threads wait for theirs at the same time.
+    """Return what an async reward gives, or raise what it raises; several threads can wait at the same time.
 
     One event loop per process runs all of them, as in verl: a client that a reward keeps between its calls is bound to
     the loop of the first call. Raises RuntimeError in that loop's thread, which would deadlock.
@@ -147,7 +147,7 @@ def own_files(path: Path) -> list[Path]:
 
 
 def contents(locations: Sequence[str]) -> dict[str, str]:
-    """Relative file name -> SHA-256, of rewards and what they load from their folders; `function` -> its name.
+    """Relative file name -> SHA-256, for rewards and the files they load from their folders; `function` -> its name.
 
     With several rewards, the reward's number comes before each name.
     """

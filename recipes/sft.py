@@ -283,7 +283,7 @@ def steps_of(chosen: Plan, rows: int) -> int:
     """Return the number of updates of a warm start on `rows` rows, at most MAX_STEPS.
 
     Raises:
-        RecipeError: a batch has more rows than there are.
+        RecipeError: the batch size is larger than `rows`.
     """
     settings = chosen.settings
     steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)

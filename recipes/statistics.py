@@ -13,7 +13,7 @@ SIGNIFICANCE = 0.05
 RESAMPLES = 9999
 # BCa needs n x n numbers for its jackknife, and differs from the plain percentiles only where n is small.
 BCA_UP_TO = 2000
-# Above it a t-test gives the p-value of the sign-flip test, which takes seconds there.
+# With more questions a t-test replaces the sign-flip test, which would take seconds.
 SIGN_FLIP_UP_TO = 500
 BATCH_NUMBERS = 500_000
 # Values that differ by less are equal: 0.3 - 0.2 and 0.4 - 0.3 differ in the last bits only.
@@ -109,7 +109,7 @@ def paired_difference(
     Values of 0 and 1 of different questions are compared by McNemar's exact test, all others by their differences.
 
     Args:
-        first, second: one value per question, in one order.
+        first, second: one value per question, in the same order of questions.
         bounds: smallest and largest value of a question.
         clusters: the question that each value belongs to; None where all are different.
     """
@@ -124,7 +124,8 @@ def paired_difference(
         interval = mean_with_interval(changes, bounds=span, clusters=clusters, seed=seed)
         if interval is None:
             raise ValueError("no questions")
-        difference, p_value, test = interval, paired_p_value(changes, seed, clusters), "paired permutation test"
+        difference, p_value = interval, paired_p_value(changes, seed, clusters)
+        test = "paired permutation test" if different <= SIGN_FLIP_UP_TO else "paired t-test"
     return Paired(len(changes), different, difference, won, lost, p_value, test)
 
 
@@ -136,8 +137,8 @@ def repeated(clusters: Sequence[Hashable] | None) -> bool:
 def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     """Change in the share of right answers between two models on the same questions.
 
-    The interval is a bootstrap over the questions, widened where the exact interval given the number of questions that
-    changed sides is wider (Clopper and Pearson 1934, on the share of `won` among them). So it excludes 0 where the
+    The interval is a bootstrap over the questions, widened where the exact interval is wider: Clopper and Pearson's
+    (1934), on the share of `won` given the number of questions that changed sides. So the result excludes 0 where the
     exact McNemar test has p < 0.05, and nowhere else. The exact interval alone treats that number as known: where
     nearly all changes went one way it covered the truth in 70% of simulated cases.
 
@@ -215,7 +216,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_over_seeds(values: Sequence[float]) -> Interval:
-    """Mean over training seeds with Student's t interval; none for a single seed."""
+    """Mean over training seeds with Student's t interval; no interval for a single seed, or for equal values."""
     from scipy.stats import ttest_1samp
 
     data = np.asarray(values, dtype=np.float64)

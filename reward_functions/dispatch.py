@@ -96,7 +96,7 @@ def compute_score(
         for majority votes; reason: one of `REASONS`.
 
     Raises:
-        ValueError: no rules for this source.
+        ValueError: there are no rules for the data source.
         RuntimeError: no sandbox, or no math-verify, on this machine; `check_sources` says so before the start.
             (Both are built-in exceptions, since Ray's driver cannot load this file's classes.)
     """

@@ -17,12 +17,12 @@ class Accounting:
     """The arithmetic of a recipe. Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses.
 
     Attributes:
-        prompts, responses, updates: of a step; the updates of all its `ppo_epochs` together.
+        prompts, responses, updates: number of each in one step; `updates` counts those of all `ppo_epochs`.
         responses_per_gpu: responses that one data-parallel rank computes for an update.
         accumulation_steps: forward and backward passes of a GPU for one update. With dynamic batching (`dynamic`) this
-            is the most it can be, reached when every response has full length.
-        steps_per_epoch: rows that do not fill a step are dropped.
-        tokens_per_step: where every prompt and response has full length: an upper bound.
+            is an upper bound, reached when every response has full length.
+        steps_per_epoch: full steps of one epoch; rows that do not fill a step are dropped.
+        tokens_per_step: an upper bound, reached when every prompt and response has full length.
     """
 
     rows: int
@@ -90,7 +90,7 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
 
 
 def nearest(number: int, fitting: Iterable[int]) -> str:
-    """The nearest of some ascending numbers, below (or equal) and above, in words: `4 or 8`."""
+    """The nearest numbers in the ascending `fitting`, one at or below `number` and one above, in words: `4 or 8`."""
     candidates = list(fitting)
     at = bisect_right(candidates, number)
     return " or ".join(str(candidate) for candidate in candidates[max(0, at - 1) : at + 1])
@@ -130,7 +130,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         return
     if recipe.engine == "easyr1" or not actor.dynamic_batching:
         yield from _micro_batches(recipe, "update", size * n // ranks, "responses per GPU and update")
-    if recipe.engine == "easyr1":  # it divides by the sizes even where micro-batches are filled by tokens
+    if recipe.engine == "easyr1":  # EasyR1 divides by the sizes even with dynamic batching
         yield from _micro_batches(recipe, "experience", step * n, "responses a step")
     if not actor.dynamic_batching:
         yield from _micro_batches(recipe, "experience", step * n // ranks, "responses per GPU and step")
@@ -158,11 +158,11 @@ def filled_batches(recipe: Recipe) -> list[Setting]:
     actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
 
     def micro(prompts: int, most: int) -> int:
-        """The largest size up to `most` that divides; verl fills dynamic passes by tokens, where none has to."""
+        """The largest divisor of a GPU's share up to `most`; `most` where verl fills the passes by tokens."""
         if recipe.engine == "verl" and actor.dynamic_batching:
             return most
         share, rest = divmod(prompts * n, data_parallel(recipe))
-        return 1 if rest else max(size for size in range(1, most + 1) if share % size == 0)  # `problems` explains 1
+        return 1 if rest else max(size for size in range(1, most + 1) if share % size == 0)  # `problems` reports a rest
 
     values = {
         _UPDATE: step,

@@ -22,7 +22,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
 
     Args:
         recipe: a resolved recipe.
-        gpus: GPUs of this machine, where they are known; left out on machines without.
+        gpus: number of GPUs of this machine; None skips the check against it.
     """
     for error in problems(recipe, gpus):
         raise error
@@ -38,13 +38,13 @@ def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
 
 
 def require_supported(recipe: Recipe, engine: str) -> None:
-    """Raise RecipeError for the first key that asks `engine` for what it cannot do."""
+    """Raise RecipeError for the first key whose value `engine` does not support."""
     for path, leaf in leaves(Recipe).items():
         if not recipe.uses(path):
             continue
         value, source, able = recipe.value(path), recipe.source_of(path), engine in leaf.info.engines
         allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)
-        # Defaults ask for nothing, and all engines share the hardware's file: neither is a mistake of the user's.
+        # A key that the engine lacks may hold a default, or a value of the hardware file, which all engines share.
         if value not in allowed and (able or source.layer not in ("default", "hardware")):
             raise RecipeError(
                 f"{ENGINES[engine]} cannot do {path}: {value!r} ({leaf.info.doc})",
@@ -117,7 +117,7 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _adapters(recipe: Recipe) -> Iterator[RecipeError]:
-    """Adapters with FSDP1. It inserts modules of its own, and peft (0.21.2) finds adapters by the modules' names, so
+    """Adapters with FSDP1, which inserts modules of its own; peft (0.21.2) finds adapters by the modules' names, so
     verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) finds none."""
     fsdp1 = recipe.worker.actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
     if recipe.worker.actor.model.lora.rank and fsdp1:

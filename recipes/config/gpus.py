@@ -35,7 +35,7 @@ ATTENTION = "model.override_config.attn_implementation"
 # padding kept, their memory has no bound.
 PACKING = ("padding_free", "dynamic_batching")
 WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
-"""Keys that replace packing, below `worker.actor.`."""
+"""Settings without packing; the keys are below `worker.actor.`."""
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
@@ -91,7 +91,7 @@ def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = T
 
 SECTION = "docs/INSTALLATION.md, section flash-attn"
 CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
-"""Attention that cannot separate packed responses without flash-attn, or needs it; None is verl's own choice."""
+"""Attention that needs flash-attn, or cannot separate packed responses without it; None is verl's own choice."""
 
 
 def check_attention(recipe: Recipe) -> list[str]:
@@ -122,7 +122,7 @@ FUSED = f"{ACTOR}.use_fused_kernels"
 CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Keys of a model's configuration that change the logits after the head; a fused head uses the head's weight alone."""
 FUSED_WIDTH = 128
-"""Triton's fused head takes multiples of it as hidden size: verl/utils/kernel/kernels.py:596
+"""Triton's fused head needs a hidden size that is a multiple of this: verl/utils/kernel/kernels.py:596
 (`hidden_size % 128 == 0`)."""
 
 
@@ -191,7 +191,7 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
 
 
 def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
-    """Return, of the values that free memory would choose, those that a file or the user set."""
+    """Return the memory settings (`fit.KEYS`) that a file or the user set, and those that memory never decides."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
     return Asked(**{**decided, **_passes(recipe, plan)})
 
@@ -217,8 +217,8 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
 
 
 def _reference_bytes(recipe: Recipe) -> int:
-    """Bytes of one reference weight. verl keeps float32 ones in the compute dtype (`recipes/engines/verl/engine.py`);
-    EasyR1 uses the dtype that is asked for, and bf16 on GPUs where none is."""
+    """Bytes of one reference weight. verl keeps float32 weights in the compute dtype (recipes/engines/verl/engine.py);
+    EasyR1 uses the configured dtype, and bf16 on GPUs where none is configured."""
     fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")

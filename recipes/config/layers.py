@@ -1,7 +1,7 @@
 """Layers of a configuration: YAML files, variables and arguments become one typed value for every key.
 
-OmegaConf reads YAML and merges mappings, pydantic checks types. Neither knows which layer set a key, which messages
-need; this module records it. A program with a schema of its own uses the same functions:
+OmegaConf reads YAML and merges mappings, pydantic checks types. Neither records which layer set a key; this
+module does, since error messages name the layer. A program with a schema of its own uses the same functions:
 
     settings = [*settings_of(Schema, read(path), Source("recipe", path)), *variable_settings(environ, VARIABLES)]
     values, sources = merge(Schema, settings)
@@ -60,7 +60,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_path(path: Path) -> str:
-    """A path as messages show it: relative to the repository's root where it lies below it."""
+    """A path as messages show it: relative to the repository's root if it is inside."""
     full = path.absolute()
     return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
 
@@ -188,7 +188,7 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
     """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
 
-    Raises RecipeError where one layer gives two values by different spellings, or the user gives two.
+    Raises RecipeError where one layer gives a key two values by different spellings, or the user gives it two.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}

@@ -22,8 +22,8 @@ def logged_in(environ: Mapping[str, str]) -> bool:
 def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:
     """Return the loggers that take part; `wandb` only if the user asks for it in this run or is logged in.
 
-    WANDB_MODE asks for it; `disabled` drops it despite a login. `file` always takes part: progress, history and the
-    closing table are read from it.
+    A WANDB_MODE asks for `wandb`; the mode `disabled` drops `wandb` despite a login. `file` always takes part:
+    progress, history and the closing table are read from it.
     """
     mode = environ.get("WANDB_MODE", "").strip()
     takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
@@ -37,7 +37,7 @@ _PLACES = {
     "swanlab": ("SWANLAB_LOG_DIR", "{folder}/swanlab"),
     "mlflow": ("MLFLOW_TRACKING_URI", "sqlite:///{folder}/mlflow.db"),
 }
-"""Logger -> variable of its output folder; the default is the trainer's working folder, or /tmp (mlflow)."""
+"""Logger -> variable of its output folder, and our value. Loggers default to the working folder, mlflow to /tmp."""
 
 
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:

@@ -36,7 +36,7 @@ def verl_package() -> Path | None:
 def verl_defaults() -> dict[str, Any]:
     """verl's default of every key, dotted; empty where verl is not installed.
 
-    PyYAML's C parser reads the thousand lines in a tenth of OmegaConf's time, to the same values.
+    PyYAML's C parser reads the file's thousand lines in a tenth of OmegaConf's time, with the same result.
     """
     folder = verl_package()
     if folder is None:
@@ -54,9 +54,9 @@ def aliases() -> dict[str, str]:
 
 
 def canonical(written: str, source: Source) -> str:
-    """The name that a key is kept under: the recipe's, or `verl.` and verl's own where only verl has the key.
+    """The name under which a key is stored: the recipe's, or `verl.` and verl's name if only verl has the key.
 
-    It takes a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
+    `written` is a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
 
     Raises:
         RecipeError: no key has that name; the message suggests a similar one, if there is one.
@@ -73,7 +73,7 @@ def canonical(written: str, source: Source) -> str:
     if _verl_has(name):
         return f"{NATIVE}{name}"
     if not verl_defaults() and (name != written or name.split(".")[0] in ROOTS):
-        return f"{NATIVE}{name}"  # verl is not here to ask
+        return f"{NATIVE}{name}"  # verl is not installed, so the name is not checked
     raise _unknown(name, written, source)
 
 

@@ -52,7 +52,7 @@ NO_PENALTY: dict[tuple[str, Place], str] = {
     ("abs", "reward"): _PUSHED.format("the absolute log-ratio"),
     ("abs", "loss"): "the gradient of twice the total variation, which does not shrink near the reference",
 }
-"""(estimator, place) -> its expected gradient, if not that of a KL penalty; docs/ALGORITHMS.md has all of them."""
+"""(estimator, place) -> the expected gradient where it is not a KL penalty's; docs/ALGORITHMS.md has all pairs."""
 BETTER: dict[Place, str] = {"reward": "algorithm.kl_penalty=kl", "loss": "algorithm.kl_loss_type=low_var_kl"}
 SOURCES = "arXiv:2512.21852 compares the estimators in both places"
 

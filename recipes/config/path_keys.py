@@ -25,7 +25,7 @@ class PathKey:
     Attributes:
         path: absolute path; the unchanged name or URL where `on_hub`.
         kind: input, output, model or data (see `KeyInfo.path`).
-        on_hub: whether it names something on a hub or behind a URL rather than a file here.
+        on_hub: whether `path` names something on a hub or behind a URL rather than a file here.
     """
 
     key: str
@@ -55,11 +55,11 @@ def path_keys(recipe: Recipe) -> list[PathKey]:
 def located(
     schema: type[BaseModel], values: Mapping[str, Any], sources: Mapping[str, Source]
 ) -> dict[str, str | list[str]]:
-    """The path-valued keys that were set, absolute.
+    """Return the keys that were set and hold paths, with absolute paths.
 
     `artifacts/...` is resolved in the folder of artifacts; `outputs/...`, where a file sets it, in that of outputs.
-    Other relative paths in files start at the repository's root. In variables and arguments they start at the working
-    folder, or at the root if they exist only there.
+    Other relative paths in files start at the repository's root. Those in variables and arguments start at the working
+    folder, or at the repository's root if they exist only under the root.
     """
     changed: dict[str, str | list[str]] = {}
     for key, leaf in leaves(schema).items():
@@ -93,7 +93,7 @@ def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
 
 
 def _on_hub(text: str, kind: str) -> bool:
-    """Return whether `text` is a hub's name (`Qwen/Qwen3-4B`, `org/set@train`) or a URL, and no file has that name."""
+    """Return whether `text` is a URL or a hub's name: `Qwen/Qwen3-4B` for a model, `org/set@train` for data."""
     if _SCHEME.match(text):
         return True
     if kind == "data":

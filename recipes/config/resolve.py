@@ -33,7 +33,7 @@ PRESET = "algorithm.preset"
 ALGORITHMS = CONFIGS / "algorithms"
 
 RESOLVED = "resolved"
-"""Mark of a recipe that was written by `to_yaml`: its values already hold what the hardware's file said."""
+"""Marks a recipe that `to_yaml` wrote: its values already include the settings of configs/hardware."""
 
 MODEL = "worker.actor.model.model_path"
 
@@ -49,15 +49,15 @@ def load(
 
     Args:
         task_or_path: a task (`countdown` is configs/countdown.yaml) or the path of a YAML file.
-        arguments: `--option value` and `key=value`; a key is the schema's or verl's own, in full, the name of a
-            variable, `hardware` or `embedded`.
+        arguments: `--option value` and `key=value`; `key` is the full name of a key of the schema or of verl, the name
+            of a variable, or one of `CONTROL_OPTIONS`.
         environ: where variables are read; the process's environment by default.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
 
     Raises:
-        RecipeError: an unknown key or variable, a wrong type, or settings that disagree; names key and layer.
+        RecipeError: an unknown key or variable, a wrong type, or settings that disagree; the error names key and layer.
     """
-    environ = os.environ if environ is None else environ  # as it is now: datasets replaces the object (map, num_proc)
+    environ = os.environ if environ is None else environ  # read now: datasets replaces os.environ (map, num_proc)
     path = find(task_or_path)
     shown = shown_path(path)
     tree = read(path, shown)
@@ -89,7 +89,7 @@ def load(
 
 
 def find(task_or_path: str) -> Path:
-    """The YAML file of a task, or the file itself. Raises RecipeError naming the nearest task."""
+    """The YAML file of a task, or the path itself if it is a YAML file. Raises RecipeError naming a similar task."""
     is_file = Path(task_or_path).suffix in (".yaml", ".yml")
     path = Path(task_or_path) if is_file else CONFIGS / f"{task_or_path}.yaml"
     if path.is_file():
@@ -107,7 +107,7 @@ def tasks() -> list[str]:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One file of `configs/algorithms`: what it says of itself (`paper` is an arXiv number), and the keys it sets."""
+    """One file of `configs/algorithms`: its `about` block (`paper` is an arXiv number), and the keys that it sets."""
 
     title: str
     paper: str
@@ -127,7 +127,7 @@ def algorithms() -> list[str]:
 
 
 def algorithm(name: str, where: str = "algorithm") -> Algorithm:
-    """The algorithm of that name. Raises RecipeError naming the nearest one; `where` says who asked."""
+    """The algorithm `name`. Raises RecipeError with a similar name; `where` is the source that the error states."""
     known = algorithms()
     if name not in known:
         raise RecipeError(
@@ -144,8 +144,8 @@ def algorithm(name: str, where: str = "algorithm") -> Algorithm:
 def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     """Every setting in order, with those of the chosen algorithm.
 
-    One that a file names stands below all files, so that what the files say wins; one that the user names in this run
-    wins over all files. Variables and arguments win over both.
+    If a file names the algorithm, all files win over the algorithm's settings. If the user names the algorithm in this
+    run, its settings win over all files. Other variables and arguments win in either case.
     """
     last = next((setting for setting in reversed((*files, *user)) if setting.path == PRESET), None)
     if last is None or last.value in (None, "null"):
@@ -157,7 +157,7 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
 
 
 def _hardware(kind: str, environ: Mapping[str, str]) -> str:
-    """`cpu` or `gpu`; of `auto`, what the machine has."""
+    """`cpu` or `gpu`; for `auto`, `gpu` if a GPU is visible."""
     if kind == "auto":
         return "gpu" if visible_gpus(environ) else "cpu"
     if kind not in get_args(Hardware):
@@ -166,7 +166,7 @@ def _hardware(kind: str, environ: Mapping[str, str]) -> str:
 
 
 def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
-    """The GPUs that a plan is made for without having them, as `--gpus 1x24` names them, and their number as a key."""
+    """The GPUs that `--gpus 1x24` asks to plan for, whether they are here or not, and the setting of their number."""
     if not text:
         return None, []
     where = f"argument gpus={text}"
@@ -177,7 +177,7 @@ def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Settin
 def _hardware_layer(
     kind: str, environ: Mapping[str, str] | None, files: list[Setting], user: list[Setting]
 ) -> list[Setting]:
-    """The settings of a kind of machine, and of this one's kernels; `environ` is None for GPUs that are not here."""
+    """The settings of a kind of machine, and those for missing kernels; `environ` is None for planned GPUs."""
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
     if kind == "gpu" and environ is not None:
@@ -188,7 +188,7 @@ def _hardware_layer(
 
 
 def _is_of(block: list[Setting], setting: Setting) -> bool:
-    """Return whether the user names the block's own model. Paths in files begin at the repository's root."""
+    """Return whether the user names the block's own model. Relative paths in files start at the repository's root."""
     own = next((str(each.value) for each in block if each.path == MODEL), None)
     return own is not None and (ROOT / own).resolve() == Path(str(setting.value)).resolve()
 
@@ -227,7 +227,7 @@ def _places(recipe: Recipe) -> list[Setting]:
 
 
 def _defaults(recipe: Recipe) -> list[Setting]:
-    """The defaults of keys that a file leaves to the machine, on a machine that does not decide them."""
+    """The schema's defaults for `left_open` keys that no earlier function of `derive` has filled."""
     source = Source("default", "null, which this machine does not decide")
     return [
         Setting(path, leaf.default, source)
@@ -248,11 +248,11 @@ def changed(recipe: Recipe, settings: Sequence[Setting]) -> Recipe:
 
 
 def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
-    """The recipe with other values for some keys; `why` is what messages name as their source."""
+    """The recipe with other values for some keys; `why` is the source that messages give for them."""
     return changed(recipe, [Setting(path, value, Source("default", why)) for path, value in changes.items()])
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """The recipe as YAML that loads again as the same recipe: every key, verl's own dotted."""
+    """The recipe as YAML that loads again as the same recipe: every key, and verl's own keys by their dotted names."""
     tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in leaves(Recipe) if path != VERL})}
     return dump({**tree, VERL: recipe.verl} if recipe.verl else tree)

@@ -17,10 +17,10 @@ from recipes.errors import RecipeError
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that sets a key, and the keys in `also`. Several names are separated by blanks.
+    """A variable that sets `key` and the keys in `also`. Names in `synonyms` and `options` are separated by blanks.
 
     Attributes:
-        synonyms: other names of the same standing.
+        synonyms: other names of the variable, which set the same keys.
         options: short names on the command line, besides --name and --synonym in small letters; the first is the usual.
         several: whether an option takes all words up to the next option or key.
     """
@@ -89,7 +89,7 @@ def variable_settings(environ: Mapping[str, str], variables: Sequence[Variable] 
 
 
 def not_read(environ: Mapping[str, str], variables: Sequence[Variable] = VARIABLES) -> tuple[str, ...]:
-    """One note on all variables that are set, are not read, and resemble one that is; none where there are none."""
+    """One note that lists the variables that are set but not read and resemble one that is read; empty if none."""
     known = variable_names(variables)
     strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
     meant = {name: resembling(name, known, type(parse(text)) is not str) for name, text in strangers.items()}
@@ -101,8 +101,8 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
     """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
 
     A known name is likely if `name` is a misspelling of it, or consists of some of its words. Where the value is text,
-    the first words must also be equal: MODEL suggests MODEL_PATH, and PATH does not. For numbers and truth values any
-    of its words will do.
+    the first words must also be equal: MODEL suggests MODEL_PATH, and PATH does not. For numbers and truth values
+    `name` may consist of any words of the known name.
     """
     words = name.upper().split("_")
     slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
@@ -115,12 +115,12 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
     return sorted(likeness, key=lambda other: (-likeness[other], other))
 
 
-# Likeness by `difflib`. Short words are alike by chance, but one letter more of LR is a fifth of it.
+# Above these `difflib` ratios a name is a misspelling. Up to SHORT letters less is enough: LR and LRR have 0.8.
 SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
-    """A switch such as DRY_RUN or EMBEDDED; None where it is not set."""
+    """Return whether a switch such as DRY_RUN or EMBEDDED is on; None where it is not set."""
     text = environ.get(name, "").strip()
     try:
         return TypeAdapter(bool).validate_python(text) if text else None
@@ -156,7 +156,7 @@ class Argument(NamedTuple):
 
 @cache
 def options(variables: tuple[Variable, ...] = VARIABLES) -> dict[str, Variable]:
-    """Every option without its dashes, the usual name of each variable first."""
+    """Option without its dashes -> its variable; the usual name of each variable comes first."""
     return {
         name: variable
         for variable in variables
@@ -185,7 +185,7 @@ def argument_settings(
 
 
 def read_arguments(words: Sequence[str], variables: tuple[Variable, ...] = VARIABLES) -> Iterator[Argument]:
-    """Options and `key=value` arguments in their order; in either form a variable's name sets all its keys.
+    """Options and `key=value` arguments in their order; in either form a variable's name sets all the variable's keys.
 
     Dotted keys are not checked here. Raises RecipeError for an unknown option, one without a value, or an argument that
     is neither.

@@ -55,9 +55,9 @@ class Conversion:
     """Files to convert, and how.
 
     Attributes:
-        val: validation files; without any, a share of the training rows validates.
+        val: validation files; without any, a share of the training rows is held out for validation.
         columns: the files' names for our fields.
-        val_share: share of each source's rows and prompts that validates; `seed` seeds that choice.
+        val_share: share of each source's rows and prompts that is held out; `seed` seeds the choice.
     """
 
     train: tuple[Path, ...]
@@ -82,9 +82,9 @@ class Conversion:
 
     @property
     def folder(self) -> Path:
-        """The folder for these rows. Its name ends in a hash of all that they depend on, images aside."""
+        """The folder for these rows. Its name ends in a hash of all that the rows depend on, except images."""
         facts = {**asdict(self), "version": VERSION}
-        del facts["columns"]["sources"]  # the reward's; the rows do not depend on them
+        del facts["columns"]["sources"]  # those that the reward knows; the rows do not depend on them
         for name in ("train", "val"):
             # The folder, because image paths may be relative to it; the suffix, because it decides how a file is read.
             files = facts[name]
@@ -163,7 +163,7 @@ class _Part:
     """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
     def __init__(self, files: Sequence[Path], conversion: Conversion, mistakes: Mistakes, progress: Progress):
-        """Make a row of each record; what is wrong goes to `mistakes`."""
+        """Make a row of each record; a record that cannot be used is added to `mistakes`."""
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
         folder = data_dir("custom")
@@ -360,8 +360,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
 
 def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
-    """Raise the prompt limit that the embedded model brings to the longest prompt, as far as its positions allow: its
-    tokenizer encodes text other than its own problems byte by byte. A limit that the user set stays."""
+    """Raise the embedded model's prompt limit to the longest prompt, as far as the model's positions allow: its
+    tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:

@@ -21,7 +21,7 @@ def load_hub_table(
     Args:
         repository: `owner/name` of the data set.
         name: its configuration, such as "main" of `openai/gsm8k`.
-        split: such as "train".
+        split: name of the split, such as "train".
         revision: branch, tag or commit. With HF_HUB_OFFLINE=1 the local cache is used as it is, and the revision is
             returned as it was given.
 
@@ -34,7 +34,7 @@ def load_hub_table(
     from huggingface_hub import HfApi
 
     try:
-        if os.environ.get("HF_HUB_OFFLINE") != "1":  # asked first, since `datasets` retries for half a minute
+        if os.environ.get("HF_HUB_OFFLINE") != "1":  # ask the hub first: `datasets` retries for half a minute
             revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
         return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
     except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:

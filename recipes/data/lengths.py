@@ -1,7 +1,7 @@
 """Prompt lengths in tokens, as the trainer counts them, and how many prompts are longer than the limit.
 
-Every prompt of a split is counted, once for each tokenizer, and the counts are kept, because importing transformers
-takes seconds. recipes/preflight/images.py counts prompts with images. verl itself drops longer prompts where
+Every prompt of a split is counted, and the counts are cached for each tokenizer, because importing transformers takes
+seconds. recipes/preflight/images.py counts prompts with images. verl itself drops longer prompts where
 data.filter_overlong_prompts is on.
 """
 
@@ -28,7 +28,7 @@ BATCH = 256
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 LEAST_VOCABULARY = 16
-"""Tokens; a tokenizer with fewer is the placeholder of transformers for a folder that has none."""
+"""A tokenizer with fewer tokens is the placeholder that transformers makes for a folder without a tokenizer."""
 
 
 def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
@@ -40,7 +40,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
         trust_remote_code: whether a tokenizer's own code may be run.
 
     Raises:
-        RecipeError: there is none.
+        RecipeError: `path` has no tokenizer, or its tokenizer has no chat template.
     """
     from transformers import AutoTokenizer
 
@@ -70,7 +70,8 @@ def count_split(
 ) -> Counter[int]:
     """Count a split's prompts by their length in tokens, chat template included; images count as 0.
 
-    Beside a file with a manifest the counts are cached, until its rows, the tokenizer's files or the template change.
+    If the file has a manifest and the tokenizer is a local folder, the counts are cached beside the file, until the
+    rows, the tokenizer's files or the template change.
 
     Args:
         path: a parquet file of finished rows.

@@ -18,11 +18,11 @@ class Manifest(BaseModel):
 
     Attributes:
         source: where the rows come from, in words.
-        command: what made them.
-        settings: of the generator, the conversion or the filter that made them.
+        command: the command that made the rows.
+        settings: settings of the generator, the conversion or the filter that made the rows.
         counts: numbers and tables of the rows, such as rows by data source.
         dropped: rows that were left out, by reason.
-        file, rows, bytes, sha256: of the parquet file; `columns`: name -> Arrow type.
+        file, rows, bytes, sha256: the parquet file's name, row count, size and digest; `columns`: name -> Arrow type.
     """
 
     model_config = ConfigDict(frozen=True)

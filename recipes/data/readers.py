@@ -1,6 +1,6 @@
 """Users' files: JSON, JSON lines, CSV and parquet, read as checked records.
 
-`datasets` and pyarrow give each column of JSON or CSV one type, and do not tell line numbers. Here a ground truth may
+`datasets` and pyarrow give each column of JSON or CSV one type, and report no line numbers. Here a ground truth may
 be a text in one record and a list in the next, and a mistake is reported with its line. So JSON and CSV are read with
 the standard library's `json` and `csv`.
 """
@@ -32,10 +32,10 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that files have for our fields, and what their records need.
+    """The files' column names for our fields, and what a record needs.
 
     Attributes:
-        data_source: of records that name none.
+        data_source: the data source of records that name none.
         truth_needed: whether a record without a ground truth is a mistake.
         sources: data sources that the reward knows; empty where it takes any.
         turns: whether a prompt may have several messages of the user, which EasyR1 does not take.
@@ -50,7 +50,7 @@ class Columns:
     turns: bool = True
 
     def __post_init__(self) -> None:
-        """Raise RecipeError for one column that is to be two fields."""
+        """Raise RecipeError if one column is given for two fields."""
         names = [self.prompt, self.ground_truth, self.images]
         if twice := next((name for name in names if names.count(name) > 1), None):
             keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
@@ -76,8 +76,8 @@ class RecordError(RecipeError):
         super().__init__(what, where=str(place), fix=fix)
 
 
-FIRST = 64  # records whose fields are a file's columns
-LISTED = 20  # mistakes
+FIRST = 64  # records at the start of a file, whose fields are taken as its columns
+LISTED = 20  # mistakes that the error shows
 
 
 class Mistakes:
@@ -117,11 +117,11 @@ class Record:
     Attributes:
         messages: chat messages; the last one is the user's question.
         chat: whether the file's prompt is a list of chat messages; if it is a text, `messages` has one message.
-        ground_truth: JSON where the file has a list or an object; empty where it has none.
+        ground_truth: text; JSON where the file has a number, list or object; empty where the record has none.
         images: paths, data URIs or bytes, in the order of the `<image>` marks in the prompt.
         solution: a response that earns the full score, if the file has one.
         id: the record's own, empty where it has none.
-        rest: all other columns, and the ground-truth column under its name in the file.
+        rest: all other columns, and the ground-truth column if it has another name than `ground_truth`.
     """
 
     place: Place
@@ -215,7 +215,7 @@ def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str
 
 
 def _whole(value: Any) -> Any:
-    """A whole number that pandas stored as a float, as in a column with gaps, is an integer again."""
+    """Return an integer for a whole number that pandas stored as a float, as it does in a column with gaps."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -409,7 +409,7 @@ def image_bytes(image: Any, place: Place) -> bytes:
     """The encoded file of an image; a relative path starts at the folder of the record's file.
 
     Raises:
-        RecordError: a file that is not there or is no image, or a data URI that cannot be read.
+        RecordError: the file is missing or is no image, or the data URI cannot be read.
     """
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path")

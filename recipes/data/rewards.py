@@ -23,7 +23,7 @@ def load_reward(location: str | Path) -> ModuleType:
     """The module of a reward file, by `path` or `path:function`; a relative path may start at the repository's root.
 
     Raises:
-        RecipeError: no such file, a file that fails while it is imported, or one without the function named.
+        RecipeError: the file does not exist, fails while it is imported, or lacks the named function.
     """
     text, name = split_function(str(location))
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)

@@ -2,7 +2,7 @@
 
 A row has an id, what verl reads (`data_source`, `prompt`, `ability`, `reward_model`, `extra_info`) and what EasyR1
 reads (`problem`, `answer`, `images`). The column `images` exists only in splits of vision tasks: EasyR1 asks for an
-image processor wherever it sees one. A file's bytes depend on its rows and on pyarrow's version alone.
+image processor wherever it sees that column. A file's bytes depend on its rows and on pyarrow's version alone.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def make_row(
 
     Args:
         data_source: the task, by which validation metrics are grouped.
-        prompt: the user's message, or chat messages. EasyR1 has neither system message nor turns, so `problem` holds
-            all of them, one paragraph behind the other.
+        prompt: the user's message, or chat messages. EasyR1 has neither system message nor turns, so `problem` has
+            all messages, one paragraph behind the other.
         ground_truth: what the reward compares with; JSON where it is structured, empty where the reward needs none.
         ability: verl's name for the kind of task, such as "math".
         extra_info: at least `split` and `index`; the same keys and types in every row of a split. `solution` is a
             whole response that earns the full score, for the check of a reward and for supervised training.
         images: encoded files, one for each `<image>` in the prompt; None for a task without images, [] for a row
-            without one in a task that has them.
+            without an image in a task with images.
         id: the row's name; None: made from the content.
     """
     messages: list[dict[str, str]] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -222,8 +222,8 @@ def write_split(
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
         facts: fields of the manifest, read after the last row is written.
-        force: replace a file with other rows.
-        schema: of rows that are copied as they are; None for those of `make_row`.
+        force: replace a file that has other rows.
+        schema: the schema of rows that are copied unchanged; None for rows of `make_row`.
 
     Raises:
         RecipeError: no rows, rows of different shapes, a file with other rows, or a disk that does not take them.
@@ -250,7 +250,7 @@ def write_split(
 
 @contextmanager
 def _writing(path: Path, draft: Path | None = None) -> Iterator[None]:
-    """Name the path for which the disk fails, and remove the draft of it."""
+    """Raise RecipeError with the path if the disk fails; remove the draft in any case."""
     try:
         yield
     except OSError as error:

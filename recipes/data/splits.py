@@ -31,7 +31,7 @@ MOST_VALIDATION = 500
 class Prompts:
     """The prompts of many rows: which rows are held out for validation, and which share a prompt or an image.
 
-    A prompt is its messages, without regard to case and blanks, and the bytes of its images.
+    Two prompts are the same if their messages, apart from case and blanks, and the bytes of their images are the same.
     """
 
     def __init__(self, seed: int) -> None:

@@ -25,7 +25,7 @@ BEST, BEST_FACTS = "best", "best.json"
 
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
 EVERYTHING = frozenset({MODEL, OPTIMIZER, EXTRA})
-"""Parts of a step: weights, moments of the optimiser, schedule and random state. File names begin with them."""
+"""Parts of a saved step: weights, optimiser state, schedule and random state. Names of files begin with the part."""
 _RANK = re.compile(r"(model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt")
 _STEP_FOLDER = re.compile(r"global_step_(\d+)")
 
@@ -35,7 +35,7 @@ FSDP1 = "_fsdp_wrapped_module."
 """Part that FSDP1 adds to the names of modules."""
 ADAPTERS = (".lora_A.default.weight", ".lora_B.default.weight")
 TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
-"""Names of types in a safetensors file, and in a configuration."""
+"""Name of a dtype in a safetensors file -> its name in a configuration."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Layout:
     Attributes:
         tracker: names the last step that was saved; the engine writes it after everything else.
         loader: file in a step's folder with the dataloader's state: how far the training rows were read.
-        read: the step that the tracker's text names; raises ValueError, KeyError or TypeError where it names none.
-        write: (step, the tracker's present text) -> its new text, which may keep other facts of the present one.
-        takes_parts: whether the engine can be told to open only some of what a step holds.
+        read: tracker's text -> the step that it names; raises ValueError, KeyError or TypeError if it names none.
+        write: (step, tracker's present text) -> its new text, which may keep other facts of the present text.
+        takes_parts: whether the engine can be told to load only some parts of a step.
     """
 
     tracker: str
@@ -57,15 +57,15 @@ class Layout:
     takes_parts: bool
 
     def files_of(self, step: Path, ranks: int, parts: Iterable[str]) -> list[Path]:
-        """The files that the engine opens when it goes on from the folder of a step.
+        """The files that the engine opens when it resumes from a step's folder.
 
         verl: verl/utils/checkpoint/fsdp_checkpoint_manager.py:176 (`def load_checkpoint`) and
         verl/trainer/ppo/v1/trainer_base.py:850 (`def _load_checkpoint`).
 
         Args:
             step: `global_step_<n>`.
-            ranks: that train, on all machines.
-            parts: what the step was saved with.
+            ranks: number of training ranks on all machines.
+            parts: parts that the step was saved with.
         """
         names = [f"{part}_world_size_{ranks}_rank_{rank}.pt" for part in sorted(parts) for rank in range(ranks)]
         return [*(step / "actor" / name for name in names), step / self.loader]
@@ -92,19 +92,19 @@ LAYOUTS = {"verl": VERL, "easyr1": EASYR1}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved step; `model` is its folder for vLLM and transformers, None if the weights were not written so."""
+    """A saved step; `model` is the folder that vLLM and transformers load, None if no whole model was saved."""
 
     step: int
     folder: Path
     model: Path | None
 
     def holds(self) -> frozenset[str]:
-        """Return the parts of which it has at least one file."""
+        """Return the parts for which the checkpoint has at least one file."""
         names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
         return frozenset(name.group(1) for name in names if name)
 
     def ranks(self) -> int | None:
-        """Return how many ranks wrote it, by its files' names; None where these disagree or are not there."""
+        """Return how many ranks wrote the checkpoint, by its file names; None if they disagree or there are none."""
         names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
         sizes = {int(name.group(2)) for name in names if name}
         return sizes.pop() if len(sizes) == 1 else None
@@ -140,9 +140,9 @@ class Expected:
     """What the checkpoints of a run have to contain.
 
     Attributes:
-        layout: of the engine.
-        ranks: that train, on all machines.
-        parts: what a step was saved with, by its number; None where that is not recorded.
+        layout: the engine's layout.
+        ranks: number of training ranks on all machines.
+        parts: step -> parts that it was saved with; None where they are not recorded.
     """
 
     layout: Layout
@@ -163,7 +163,7 @@ class Expected:
 
 
 def _damage(file: Path) -> str:
-    """Return what is wrong with a file of torch's: a zip archive, whose directory comes last."""
+    """Return what is wrong with a file of torch.save, a zip archive whose directory is at its end; empty if nothing."""
     try:
         if file.stat().st_size == 0:
             return "is empty"
@@ -211,14 +211,14 @@ def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list
 
 
 def go_on_from(checkpoint: Checkpoint, layout: Layout = VERL) -> None:
-    """Have the engine resume from this checkpoint: its tracker names it."""
+    """Have the engine resume from this checkpoint: write its step into the engine's tracker."""
     tracker = checkpoint.folder.parent / layout.tracker
     before = tracker.read_text(encoding="utf-8") if tracker.is_file() else ""
     write_whole(tracker, layout.write(checkpoint.step, before))
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """Steps with weights, whole or not; of a step beyond trainer.save_limit the engine leaves an empty folder."""
+    """Steps that have files, whole or not; for a step beyond trainer.save_limit the engine leaves an empty folder."""
     return [step for step in _step_folders(folder) if any((folder / f"global_step_{step}" / "actor").glob("*"))]
 
 
@@ -294,7 +294,7 @@ def scalings(model: Any) -> dict[str, float]:
 def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device: Any = None) -> dict[str, Any]:
     """Merge a peft model's adapters into its weights; return all tensors under the base model's names.
 
-    Each weight W becomes W + factor B A, in its own type.
+    Each adapted weight W becomes W + factor B A, computed in float32 and stored in the dtype of W.
 
     Args:
         tensors: emptied here, so that no weight is in memory twice.
@@ -302,7 +302,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
         device: where the sums are computed; None: where the tensors are.
 
     Raises:
-        ValueError: a part of an adapter that is not A or B of a linear layer; the merged model would lack it.
+        ValueError: an adapter has a part other than A and B of a linear layer; the merged model would lack it.
     """
     import torch
 
@@ -324,7 +324,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
 
 
 def name_the_type(folder: Path) -> None:
-    """Set `dtype` in `config.json` to the type of the tensors beside it, if they share one."""
+    """Set `dtype` in `config.json` to the dtype of the folder's safetensors files, if all tensors share one."""
     from safetensors import safe_open
 
     types = set()
@@ -347,7 +347,7 @@ def step_of(path: str) -> int | None:
 
 
 def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: int | None = None) -> None:
-    """Restore the command's rate, betas and decay after a load has replaced them with the checkpoint's.
+    """Set the command's learning rate, betas and weight decay again after the checkpoint's have been loaded.
 
     The schedule's shape needs no restoring: `LambdaLR` does not save its functions, so the command's stay.
 

@@ -222,7 +222,7 @@ def _longest(bounds: torch.Tensor) -> int:
 
 
 def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any]) -> Any:
-    """Return `compute(tensor)`, cached on the tensor, so that it is freed with it and no other pass sees it."""
+    """Return `compute(tensor)`; the result is cached on the tensor, freed with it, and not seen by other passes."""
     if not hasattr(tensor, name):
         setattr(tensor, name, compute(tensor))
     return getattr(tensor, name)

@@ -1,8 +1,8 @@
 """The contract of a reward's answer: a finite score, its parts, and the accuracy that it states.
 
 A reward answers for each response with a finite number, or with a dict that has a finite score (`score`; in EasyR1's
-own form `overall`) and the same keys each time. Accuracy is what it states under `acc` or `accuracy`, in [0, 1], and
-never a threshold of the score: a reward that states none is measured by its mean score. Training, validation and
+own form `overall`) and the same keys each time. Accuracy is the value under `acc` or `accuracy`, in [0, 1], and
+never derived from the score; a reward that states no accuracy is measured by its mean score. Training, validation and
 evaluation read every answer through `Contract`, on both engines.
 """
 
@@ -68,9 +68,9 @@ class Answer:
     """A reward's answer for one response.
 
     Attributes:
-        score: what training sees.
-        accuracy: what the reward states, in [0, 1]; None where it states none.
-        parts: everything else that it returned, NumPy's and torch's scalars as Python's.
+        score: the score that training uses.
+        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none.
+        parts: everything else that the reward returned, NumPy's and torch's scalars as Python's.
     """
 
     score: float
@@ -103,7 +103,7 @@ def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
     """The accuracy that a reward's answer, or a line of a dump, states; None where it states none.
 
     Raises:
-        ValueError: it is no number in [0, 1], or the two names have different values.
+        ValueError: the accuracy is no number in [0, 1], or `acc` and `accuracy` differ.
     """
     stated = {name: as_number(parts[name]) for name in ACCURACY if name in parts}
     for name, value in stated.items():
@@ -133,9 +133,9 @@ class Contract:
     """Reads the answers of one reward function, and requires that all have the same keys.
 
     Args:
-        function: for the file and line in messages.
-        key: of the score in a dict: `score`, or `overall` in EasyR1's own form.
-        numbers_alone: whether the answer may be a number.
+        function: the reward function, whose file and line appear in messages.
+        key: the key of the score in a dict: `score`, or `overall` in EasyR1's own form.
+        numbers_alone: whether the answer may be a plain number instead of a dict.
     """
 
     def __init__(self, function: Callable[..., Any], key: str = "score", *, numbers_alone: bool = True) -> None:
@@ -211,8 +211,8 @@ def _shown(value: Any) -> str:
 def logged_parts(metrics: Iterable[str]) -> list[str]:
     """Return the names of a step's metrics that are `reward/<name>`: one for each reward of a recipe with several.
 
-    EasyR1 also logs every part of a reward's result as `reward/<part>`. Among its metrics a name belongs to a reward
-    only if `reward/reward/<name>` is there too.
+    EasyR1 also logs every part of a reward's result as `reward/<part>`. In its metrics `reward/<name>` belongs to a
+    reward only if `reward/reward/<name>` exists too.
     """
     names = [name for name in metrics if name.startswith(PART)]
     return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
@@ -231,8 +231,8 @@ def reward_metrics(
 
     Args:
         groups: the group id of each response.
-        scores: what training sees of each.
-        results: what the reward returned for each.
+        scores: for each response, the score that training uses.
+        results: what the reward returned for each response.
     """
     of_group: dict[Any, list[float]] = defaultdict(list)
     for group, score in zip(groups, scores, strict=True):

@@ -26,7 +26,7 @@ from recipes.python_files import awaited, find_beside, loaded, split_function
 
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
 NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
-"""Functions that an engine takes from a file where none is named; the first that is there."""
+"""Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
 SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
 
 
@@ -51,8 +51,8 @@ class RewardFunction:
     """A reward function with its further arguments; its answers are checked.
 
     Args:
-        function: of one of the forms above.
-        arguments: handed over by name.
+        function: a reward function of one of the forms above.
+        arguments: further arguments, passed by name.
         sequential: whether EasyR1 calls it for one response at a time.
 
     Raises:
@@ -116,10 +116,10 @@ class RewardFunction:
 
     @contextmanager
     def _errors_of(self, call: Call) -> Iterator[None]:
-        """Name the function, the response and the row in what is raised."""
+        """Add the function, the response and the row to errors that the block raises."""
         try:
             yield
-        except RewardError as error:  # of several rewards, it names the one
+        except RewardError as error:  # it already names the reward, one of several
             raise error.of_row(call.row) from error.__cause__
         except Exception as error:
             raise self.contract.raised(error, call.response).of_row(call.row) from error
@@ -199,7 +199,7 @@ def _as_trl(call: Call) -> dict[str, Any]:
 
 
 def _only(answers: Any) -> Any:
-    """The one answer in TRL's list; None, not applicable, counts 0."""
+    """The one answer in TRL's list; None, which means not applicable, counts as 0."""
     if not isinstance(answers, list | tuple) or len(answers) != 1:
         raise TypeError(f"a reward of TRL's form returns a list with a number for each completion, not {answers!r}")
     return 0.0 if answers[0] is None else answers[0]

@@ -1,6 +1,6 @@
 """verl's reward managers with checked answers; verl loads one by `reward.reward_manager.{source,name,module.path}`.
 
-verl takes whatever a reward returns: NaN becomes an advantage, and a number becomes its own accuracy. Here every answer
+verl takes whatever a reward returns: NaN becomes an advantage, and a plain number counts as accuracy. Here every answer
 is read by `recipes.engines.reward_contract`, and an error names the row.
 """
 
@@ -19,10 +19,10 @@ from recipes.engines.reward_function import Call, RewardFunction
 
 
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """Wrap a reward, sync or async, for verl: each answer becomes a dict, and one that breaks the contract raises.
+    """Wrap a reward, sync or async, for verl: each answer becomes a dict; an answer that breaks the contract raises.
 
     Args:
-        more: further arguments of the reward; the recipe's own win over them.
+        more: further arguments of the reward; the recipe's arguments override them.
     """
     given_by_recipe: Mapping[str, Any] = {}
     verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)
@@ -47,7 +47,7 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
 
 
 class _Checked:
-    """A manager whose reward is `checked`; one that asks a reward model gets its address."""
+    """A manager whose reward is `checked`; where a reward model runs, the reward gets its address and tokenizer."""
 
     compute_score: Callable[..., Any]
     reward_router_address: str | None

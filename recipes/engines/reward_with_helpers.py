@@ -23,7 +23,7 @@ def _reward() -> ModuleType:
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the reward's file."""
+    """The attribute `name` of the reward's file."""
     if name.startswith("__") or FILE not in os.environ:
         raise AttributeError(name)
     return getattr(_reward(), name)

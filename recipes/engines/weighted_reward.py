@@ -37,8 +37,8 @@ def compute_score(
         kwargs: further arguments; each reward gets those that it names.
 
     Returns:
-        `acc` and `accuracy` are those of the first reward that states one; without any there is none. `reason` is there
-        where a reward reports one.
+        `acc` and `accuracy` are the accuracy of the first reward that states one; if none does, they are left out.
+        `reason` is that of the first reward that reports one.
 
     Raises:
         RewardError: a reward raises, or its answer breaks `recipes.engines.reward_contract`.
@@ -69,7 +69,7 @@ def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
 
 
 def arguments_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that a function names, or all where it takes any."""
+    """Return those of the arguments that a function names, or all if it takes `**` arguments."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return dict(arguments)

@@ -99,7 +99,7 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     """The file of the responses of this model to this data under this sampling.
 
     `generator` (vLLM, or a server, with what changes its answers) is part of the key: two generators need not draw
-    the same answers from one seed. How many rows are asked is not: a larger `--limit` adds to the file.
+    the same answers from one seed. The number of rows is not part of it: a larger `--limit` adds to the file.
     """
     key = {"model": model_hash, "data": data_hash, "sampling": asdict(sampling), "generator": generator}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

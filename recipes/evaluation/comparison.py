@@ -1,8 +1,8 @@
-"""Base against trained on the same questions: one primary test decides, further tests and pass@k stand below it.
+"""Base against trained on the same questions: one primary test decides; further tests and pass@k are secondary.
 
-The primary test is paired and on greedy answers: McNemar's exact test where each is right or wrong and no question
+The primary test is paired and on greedy answers: McNemar's exact test if every answer is right or wrong and no question
 repeats, otherwise a permutation test of the differences. The further tests are on the sampled answers: pass@k for
-k = 1, 2, 4, ... n, or the mean score; their p-values are adjusted for their number (Holm).
+k = 1, 2, 4, ... n, or the mean score; their p-values are adjusted for the number of tests (Holm).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from recipes.evaluation.metrics import Collector, metric_of
 from recipes.statistics import SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
-# With fewer questions that changed sides than this, McNemar's p-value cannot be under 0.05.
+# If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
 
 
@@ -34,7 +34,7 @@ class Comparison:
     Attributes:
         measure: what the primary test compares: "pass@1", or "mean_score" where the reward states no accuracy.
         primary: the primary test, on the greedy answers of both models.
-        won, lost: rows whose greedy value rose and fell.
+        won, lost: numbers of the rows whose greedy value rose (won) or fell (lost).
         differences: pass ("greedy", "sampled") -> metric -> trained minus base.
         p_values: metric of the sampled pass -> p-value of a further test, adjusted for the number of tests.
         headline: the conclusion.

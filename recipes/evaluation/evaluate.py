@@ -42,7 +42,7 @@ class Pass:
 
     @property
     def key(self) -> str:
-        """Its name in files and figures, such as "trained_greedy"."""
+        """The pass's name in files and figures, such as "trained_greedy"."""
         return f"{self.subject.label}_{self.name}"
 
 
@@ -61,7 +61,7 @@ def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> li
 
 
 def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
-    """Generate what is missing, score, judge, write `filter_out` where it is asked for, and the report as a whole.
+    """Generate missing responses, score and judge; write `filter_out` if asked for, and the report as a whole.
 
     Returns:
         The result, and the folder with the report.

@@ -29,7 +29,7 @@ class Figure:
 
 
 def draw_all(passes: Passes) -> list[Figure]:
-    """The distribution of group means, and pass@k where the reward states an accuracy; none for groups of one."""
+    """The distribution of group means, and pass@k if the reward states an accuracy; no figures for groups of one."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import PercentFormatter
@@ -61,7 +61,7 @@ def _pass_at_k(axes: Any, passes: Passes) -> None:
 
 
 def _means(axes: Any, passes: Passes) -> None:
-    """One outline a model, the last one filled."""
+    """One histogram a model: base as an outline, any other filled."""
     values = {label: collector.columns["mean_score"] for label, collector in passes.items()}
     every = np.concatenate(list(values.values()))
     bins = np.linspace(min(every.min(), 0.0), max(every.max(), 1.0), BINS + 1)

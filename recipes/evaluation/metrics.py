@@ -58,7 +58,7 @@ def metric_of(name: str) -> Metric:
 def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> dict[str, float]:
     """Figures of one question's group, by name; those that are not known are absent.
 
-    - accuracy: the mean of what the reward states; pass@k and group_entropy_bits exist only with it.
+    - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
     - flexible: the same where answers outside a marker count too, if the reward has such a switch.
     - mean_score, score_variance: the variance is the population's, since the group is all there is.
     - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
@@ -140,7 +140,7 @@ class PassSummary:
 
 
 class Collector:
-    """Collects the figures of a pass; `add` each question in the file's order before anything else is read.
+    """Collects the figures of a pass; `add` each question, in the data file's order, before other attributes are read.
 
     Args:
         clusters: for each question, in the file's order, an id of its prompt and truth; None where all are different.

@@ -39,7 +39,7 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
     """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
     Raises:
-        RecipeError: there is none, or it has no weights.
+        RecipeError: no such model is found, or it has no weights.
     """
     path = Path(asked).expanduser().absolute()
     if not path.exists():
@@ -59,7 +59,7 @@ def find_model(asked: str, option: str = "--model_path") -> Model:
 
 
 def _exported(path: Path, option: str) -> Path:
-    """The folder with config.json: the path itself, that of a step, or that of the last whole step of a run.
+    """The folder with config.json: the path itself, or `huggingface` below it or below a run's last whole step.
 
     The engine's tracker names a step only after all its files are written.
     """
@@ -86,7 +86,7 @@ def _refuse_missing_step(path: Path, option: str) -> None:
 
 
 def _downloaded(name: str, option: str) -> Path:
-    """The folder of a model of the hub, downloaded where it is not in the hub's cache."""
+    """The folder of a model of the hub, which is downloaded if it is not in the local cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -107,9 +107,9 @@ class Subject:
 
     Attributes:
         label: "model", or "base" and "trained" in a comparison.
-        name: for reports; `note`: the model taken in place of what was named, or a warning.
+        name: the name in reports; `note`: which model was taken in place of the one named, or a warning.
         model_hash: identity for the cache.
-        source: the model's folder, or the server that has it.
+        source: the model's folder, or the server that runs the model.
     """
 
     label: str
@@ -137,7 +137,7 @@ class Subject:
 def find_subject(label: str, asked: str, option: str, server: Server | None = None) -> Subject:
     """The model that `asked` names, run by vLLM in this process, or by `server`.
 
-    A model behind a server is identified by its weights where `asked` is a folder here too, otherwise by its name.
+    A model behind a server is identified by its weights if `asked` is also a folder here, else by address and name.
     """
     if server and not Path(asked).expanduser().exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()

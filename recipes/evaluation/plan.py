@@ -45,7 +45,7 @@ class EvaluationPlan:
         batch: prompts per training step, for the probe's effective batch.
         filter_out: where the probe writes the rows that give a signal.
         output: folder of the report; None: artifacts/evaluations/<task>/<name>.
-        overwrite: replace what lies at `output` and `filter_out`.
+        overwrite: replace an existing folder at `output` and an existing file at `filter_out`.
         fresh: throw cached responses away.
         samples: most questions in the report's table.
     """
@@ -108,7 +108,7 @@ class EvaluationPlan:
 
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
-    """The plan that the options ask for; what they leave open is the recipe's, or the run's.
+    """The plan that the options ask for; other values come from the task's recipe or the run's configuration.
 
     Args:
         log: takes lines for the user.
@@ -148,7 +148,10 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
-    """Return the report's folder: the same one for the same evaluation. Another report there is not overwritten."""
+    """Return the report's folder: the plan's `output`, or a folder named after a hash of the identity.
+
+    Raises RecipeError if `output` exists and may not be overwritten.
+    """
     if plan.output is None:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
@@ -175,7 +178,7 @@ def _recipe(options: Options) -> Recipe:
 
 
 def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
-    """The recipe's training or validation file, made and converted as the launcher does it where that is needed."""
+    """The recipe's training or validation file, made and converted as the launcher does, if needed."""
     recipe = ready(recipe, log)
     key = "data.train_files" if train else "data.val_files"
     files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == key]

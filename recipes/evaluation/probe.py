@@ -128,7 +128,7 @@ class Probe:
     """The signal probe's result.
 
     Attributes:
-        verdicts: one per figure that decides; none for a reward without an accuracy, whose scale is not known.
+        verdicts: one per figure that decides; none for a reward that states no accuracy, since its scale is not known.
         prompts: prompts a training step, or None where it is not known.
         kept: expected number of those prompts whose group has any variance.
         recommendation: one piece of advice.

@@ -25,11 +25,11 @@ class Question:
     """One row.
 
     Attributes:
-        row: its number in the data file.
+        row: number of the row in the data file.
         prompt: chat messages; `<image>` stands where an image belongs.
         ground_truth: what the reward compares with.
-        answer: the column `answer`, the ground truth for a reward in EasyR1's form; empty without it.
-        id: the column `id`; empty without it.
+        answer: the column `answer`, the ground truth for a reward in EasyR1's form; empty if there is no such column.
+        id: the column `id`; empty if there is no such column.
         image_count: number of images in the prompt; `images` holds their encoded bytes after `with_images`.
     """
 
@@ -45,7 +45,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """The prompt as a person reads it; a lone user message stands without its role."""
+        """The prompt as a person reads it; a single message is shown without its role."""
         if len(self.prompt) == 1:
             return self.prompt[0]["content"]
         return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
@@ -70,7 +70,7 @@ def load_questions(path: Path, limit: int | None = None) -> list[Question]:
 def clusters_of(questions: Sequence[Question]) -> list[int] | None:
     """For each question, the row of the first one with the same prompt and truth; None where all differ.
 
-    Prompts with images are told apart by the ids of their rows, which cover the images.
+    Prompts with images must also have the same `id`; those without an id all differ.
     """
     first: dict[tuple[str, ...], int] = {}
     clusters = []
@@ -154,7 +154,7 @@ def has_images(path: Path) -> bool:
 
 
 def data_url(image: bytes) -> str:
-    """An encoded image as a URL that holds it."""
+    """An encoded image as a `data:` URL."""
     from PIL import Image
 
     kind = Image.open(io.BytesIO(image)).get_format_mimetype()

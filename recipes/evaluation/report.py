@@ -56,7 +56,7 @@ class Result:
         made_by: command, commit, and time in UTC.
         models: by label: "model", or "base" and "trained".
         headline: the one sentence at the top.
-        probe, filtered: results of the signal probe; `comparison`: that of two models; None where there is none.
+        probe, filtered: results of the signal probe; `comparison`: of two models; each None where it was not made.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class Cell:
 
 
 def cell(interval: Interval | None, name: str, *, difference: bool = False) -> Cell:
-    """An interval of the metric `name` as text; the unit "points" stands behind the value alone."""
+    """An interval of the metric `name` as text; only the value, not `low` and `high`, has the unit "points"."""
     if interval is None:
         return Cell(ABSENT)
     factor, *formats = FORMATS[metric_of(name).style]

@@ -13,7 +13,7 @@ from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import Score, Scored
 
-# A comparison is read for the questions whose outcome differs between the two models.
+# Outcomes that differ between the two models: readers of a comparison want to see these questions.
 CHANGED = ("won", "lost")
 # Kind of evaluation -> pass -> number of its answers that are shown.
 SHOWN = {
@@ -24,7 +24,7 @@ SHOWN = {
 
 
 class Answer(NamedTuple):
-    """One response; `label` says whose it is."""
+    """One response; `label` names the model and the pass."""
 
     label: str
     response: Response

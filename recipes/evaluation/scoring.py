@@ -65,7 +65,7 @@ class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
 
     `sha256` covers all that decides its scores: the file, the files that it loads from its own folder, and the
-    function's name; with several rewards, those of each.
+    function's name; with several rewards, the files and names of each.
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:

@@ -42,7 +42,7 @@ class Engine:
         tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
         chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
         template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-        processor: arguments of the image processor: the recipe's bounds of an image's size; empty without images.
+        processor: arguments of the image processor, the recipe's limits on an image's size; empty without images.
         prompt_tokens: tokens of the longest prompt with images. Without images the prompts' tokens are counted.
         compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     """

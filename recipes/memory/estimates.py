@@ -52,12 +52,12 @@ class MemoryPlan:
 
     shape: Shape  # of policy and reference
     gpu: int | None  # bytes of one GPU; None without GPUs, where everything lies on the host
-    in_use: int = 0  # bytes of a GPU that others hold
+    in_use: int = 0  # bytes of a GPU that other processes use
     host: int | None = None  # free bytes of the machine; None where they are not known
     ranks: int = 1  # GPUs that share one copy of the weights
     ranks_here: int = 1  # GPUs of this machine
     update_tokens: int = 0  # tokens of one pass with gradients
-    forward_tokens: int = 0  # tokens of one pass without
+    forward_tokens: int = 0  # tokens of one pass without gradients
     longest: int = 0  # tokens of prompt and response together
     prompt: int = 0  # tokens of the longest prompt
     tokens: int = 0  # tokens of an update on one GPU if all responses have full length; 0: too many for one pass
@@ -70,7 +70,7 @@ class MemoryPlan:
     compute_bytes: int = HALF  # bytes of a number in forward and backward passes
     lora: int = 0  # rank of the adapters; 0 trains all weights
     reference: bool = False  # a reference model is loaded for the KL
-    reference_bytes: int = FULL  # bytes of its weights, each
+    reference_bytes: int = FULL  # bytes of a weight of the reference
     saves: bool = True  # whole models are saved
     offload_params: bool = False  # weights rest on the host between their uses
     offload_optimizer: bool = False  # Adam's moments rest on the host between their uses
@@ -93,7 +93,7 @@ class MemoryPlan:
 
     @property
     def trained(self) -> int:
-        """Weights that have gradients."""
+        """Number of weights that have gradients."""
         return self.shape.adapter_parameters(self.lora) if self.lora else self.shape.parameters
 
     def weights(self) -> float:
@@ -129,12 +129,12 @@ class Phase:
 
     @property
     def fits(self) -> bool:
-        """Return False only where it surely does not fit."""
+        """Return False only if the parts surely exceed the limit."""
         return self.limit is None or self.need <= self.limit * (1 + self.spread)
 
     @property
     def is_close(self) -> bool:
-        """Return whether it fits only if the memory beside it is small, or the estimate too high."""
+        """Return whether the phase fits only if `aside` turns out smaller, or if the estimate is too high."""
         return self.fits and self.limit is not None and self.need + self.aside > self.limit
 
     def __str__(self) -> str:
@@ -193,7 +193,7 @@ def host_phase(plan: MemoryPlan) -> Phase:
     """
     parameters, here, on_host = plan.shape.parameters, plan.ranks_here, plan.gpu is None
     copies = max(1, here // plan.ranks)
-    part = min(here, plan.ranks) / plan.ranks * copies  # of a model on this machine
+    part = min(here, plan.ranks) / plan.ranks * copies  # models that this machine holds
     weights = on_host or plan.offload_params or plan.offload_all
     moments = on_host or plan.offload_optimizer or plan.offload_all
     parts = {

@@ -3,7 +3,7 @@
 Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i, query width q, key width k, L layers,
 P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):
 
-- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP has whole
+- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP gathers
   (`Shape.gathered`); `RESERVED_BYTES` for vLLM asleep and the contexts of the processes;
   `USABLE_FRACTION` of the memory at most, since verl's micro-batches are balanced by work and some are larger than the
   budget;
@@ -65,7 +65,7 @@ LORA_RANK = 64
 
 @dataclass(frozen=True)
 class Asked:
-    """Values that somebody set; None takes what fits."""
+    """Settings that were set; where one is None, `settled` chooses a value that fits."""
 
     recompute: bool | None = None
     update_tokens: int | None = None
@@ -241,7 +241,7 @@ def max_num_seqs(responses: int) -> int:
 
 
 def graph_sizes(most: int) -> list[int]:
-    """Batch sizes with a CUDA graph, up to `most`; vLLM captures 67 of them for 512 responses, which takes 10 s.
+    """Batch sizes with a CUDA graph, up to `most`; for 512 responses vLLM by default captures 67 graphs, in 10 s.
 
     A batch between two sizes is padded to the larger; decoding is bound by reading the weights, so that costs little.
     """

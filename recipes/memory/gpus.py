@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as `nvidia-smi` shows them: what they have, what is in use, and by whom."""
+"""NVIDIA GPUs as `nvidia-smi` shows them: their memory, how much is in use, and by which processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gpu:
 
 
 def gpus_here() -> list[Gpu]:
-    """Return the machine's GPUs whose memory `nvidia-smi` shows in numbers; for GPUs in MIG mode it shows none."""
+    """Return the machine's GPUs whose memory `nvidia-smi` shows in numbers, which it does not in MIG mode."""
     processes: dict[str, list[str]] = defaultdict(list)
     for uuid, pid, name in _rows(3, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"):
         if pid.isdigit():
@@ -70,7 +70,7 @@ def _rows(columns: int, *options: str) -> list[list[str]]:
 
 
 def visible_devices(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the indices and ids in `CUDA_VISIBLE_DEVICES`, up to -1 as CUDA reads it; None where it is not set."""
+    """Return the indices and ids in `CUDA_VISIBLE_DEVICES`, up to -1, where CUDA stops; None if it is not set."""
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return None
@@ -88,7 +88,7 @@ def visible_gpus(environ: Mapping[str, str]) -> int:
 
 
 def chosen_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Return the GPUs that a process may use, with their memory; none where `nvidia-smi` does not tell."""
+    """Return the GPUs that a process may use, with their memory; empty if `nvidia-smi` shows none."""
     names = visible_devices(os.environ if environ is None else environ)
     every = gpus_here()
     if names is None:
@@ -101,7 +101,7 @@ LABELS_MIB = {"16": 15_360, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_5
 
 
 def described(text: str, where: str) -> list[Gpu]:
-    """Return idle GPUs that are not here, from text such as `1x24`: their number and GB each. Raises RecipeError."""
+    """Return idle GPUs as text such as `1x24` (number, GB each) describes them. Raises RecipeError for other text."""
     found = re.fullmatch(r"\s*(\d{1,2})\s*[x*]\s*(\d{1,3})(?:\s*GB)?\s*", text, re.IGNORECASE)
     count, label = (int(found[1]), found[2].lstrip("0")) if found else (0, "")
     if not count or not label:

@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of embedding and head, which are one where they are tied."""
+        """Weights of embedding and head, counted once where they are tied."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def adapter_parameters(self, rank: int) -> int:
@@ -92,7 +92,7 @@ SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention
 
 
 def shape(folder: Path | None) -> Shape | None:
-    """The shape in a model's `config.json`; None where there is none, or it is no dense decoder."""
+    """The shape in a model's `config.json`; None where a size is missing, or the model is no dense decoder."""
     try:
         return shape_of(model_config(folder))
     except (KeyError, TypeError):
@@ -100,7 +100,7 @@ def shape(folder: Path | None) -> Shape | None:
 
 
 def published_shape(name: str) -> Shape | None:
-    """The shape of a model on a hub by its name, for one that was not fetched yet; None for a name not listed here."""
+    """The shape of a model on a hub by its name, for a model that was not fetched yet; None if it is not listed."""
     plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
     return next((shape_of(config) for known, config in published().items() if known.lower() == plain), None)
 

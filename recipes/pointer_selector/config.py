@@ -174,7 +174,7 @@ def resolve(
         environ: where variables are read; the process's environment by default.
 
     Raises:
-        RecipeError: an unknown key or preset, or a wrong type; names the key and the layer.
+        RecipeError: an unknown key or preset, or a wrong type; the error names the key and the layer.
     """
     settings = []
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:

@@ -27,7 +27,7 @@ class PointerData:
     query_ids: list[str]
     query_rows: np.ndarray  # [Q], rows of `queries`
     pools: list[np.ndarray]  # for each query, rows of `examples`
-    split: np.ndarray  # [Q], index into `SPLITS`, or -1 where the file says nothing
+    split: np.ndarray  # [Q], index into `SPLITS`, or -1 where the file names no split
     candidate_query: np.ndarray  # [M], the query of each candidate
     pointers: np.ndarray  # [M, S], slots in the query's pool, -1 behind the last pick
     lengths: np.ndarray  # [M], number of picks

@@ -27,7 +27,7 @@ BATCH_SIZE = 256
 """Queries decoded at once."""
 RANDOM_DRAWS = 8
 KL_QUERIES, KL_DRAWS = 64, 4
-"""The KL of the policy is estimated from so many validation queries and so many sampled sequences for each."""
+"""Numbers of validation queries from which the policy's KL is estimated, and of sequences sampled for each."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def measure(
     """Return results of a policy's greedy choices by number of shots.
 
     With a frozen model, the policy picks out of the whole pool and the model answers. Without one, only logged
-    candidates have a known outcome: the policy ranks those of each group, and the first one counts; numbers of shots
-    that nothing was logged for are left out. Leaves the policy in eval mode.
+    candidates have a known outcome: the policy ranks each group's candidates, and the highest-ranked one counts;
+    numbers of shots without a logged candidate are left out. Leaves the policy in eval mode.
     """
     queries = np.arange(len(data)) if queries is None else queries
     if model is None:
@@ -101,13 +101,13 @@ def sampled_kl(
 
 
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
-    """Return whether the frozen model answers right; with N sequences a query, picks [Q, N, S], their mean."""
+    """Return whether the frozen model answers each query right; for picks [Q, N, S], the mean over N sequences."""
     correct = model.outcome(data, queries, picks).correct.double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
 
 def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray) -> Result | None:
-    """Return the outcomes of each query's most likely logged candidate; None where none has that many picks."""
+    """Return the outcome of each query's most likely candidate with `shots` picks; None if none is logged."""
     wanted = (data.lengths == shots) & np.isin(data.candidate_query, queries)
     logged = np.unique(data.candidate_query[wanted])
     if not len(logged):
@@ -138,7 +138,7 @@ class Validator:
         """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
         Raises:
-            RecipeError: no candidate is logged at the shots of validation, or one of them has no vqa_correct.
+            RecipeError: no logged candidate has as many picks as `validation.shots` asks for, or one lacks vqa_correct.
         """
         metrics: dict[str, float] = {}
         for name, (data, queries) in self.parts.items():
@@ -201,7 +201,7 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
 def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequence[int]) -> list[dict[str, Any]]:
     """Return paired tests of each pair (a, b) at each number of shots that both have.
 
-    `clusters` [Q] says which queries are of one image: they are not independent.
+    `clusters` [Q] has an id of each query's image: queries of one image are not independent.
 
     Returns:
         For each test the mean `difference` of a - b with its 95% interval `low` to `high`, the numbers of queries that

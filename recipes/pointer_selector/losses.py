@@ -30,14 +30,14 @@ TERMS: dict[str, tuple[str | None, float]] = {
 SAME = 1e-6
 """Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
-"""exp(20) is 5e8; beyond it a ratio says nothing and can only overflow."""
+"""Log-ratios are clamped to this magnitude: exp(20) is 5e8, and larger ratios say nothing and can overflow."""
 
 
 def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
     """Return one reward a candidate, [M] in float32; `TERMS` has the formula.
 
     Raises:
-        RecipeError: a candidate lacks a number that the mode needs; names the query.
+        RecipeError: a candidate lacks a score that the mode needs; the error names the query.
     """
 
     def logged(name: str) -> np.ndarray:

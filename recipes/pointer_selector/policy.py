@@ -100,7 +100,7 @@ class PointerPolicy(nn.Module):
         """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
 
         Both towers start with one orthogonal projection, so that cosine scores are close to those of the embeddings.
-        Where queries and pool have embeddings of different widths, each tower has its own.
+        Where queries and pool have embeddings of different widths, each tower starts with a projection of its own.
         """
         for branch in branch_ends:
             nn.init.zeros_(branch.weight)
@@ -143,7 +143,7 @@ class PointerPolicy(nn.Module):
         """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
 
         Candidates sorted by their number of picks take the least work: a step leaves out the leading candidates that
-        have no such pick in any query.
+        have no pick at this step in any query.
 
         Args:
             inputs: the arguments of `encode`.
@@ -151,8 +151,8 @@ class PointerPolicy(nn.Module):
             steps: [B, N, S], true where the candidate has a pick.
 
         Returns:
-            Log-probabilities [B, N, S], 0 where `steps` is false, and the entropy in nats of each step's distribution,
-            likewise but without gradient.
+            Log-probabilities [B, N, S], and the entropies in nats of the steps' distributions [B, N, S], without
+            gradient; both are 0 where `steps` is false.
         """
         encoded = self.encode(*inputs)
         picks = pointers.shape[-1]

@@ -35,7 +35,7 @@ Truth = Annotated[
     float, Field(ge=0, le=1, multiple_of=1), BeforeValidator(lambda v: int(v) if isinstance(v, bool) else v)
 ]
 UNUSABLE = ("error", "fallback")
-"""Values of `vqa_eval_mode` whose reward says nothing about the model's answer."""
+"""Values of `vqa_eval_mode` that mark a failed evaluation; such candidates are left out."""
 HELD_OUT_SHARE = 0.15
 """Share of the queries in validation, and in test, where the file names no split."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -79,16 +79,16 @@ class Prepared:
 
     parts: dict[str, PointerData]  # train (filtered), validation and test
     model: workload.FrozenModel | None
-    counts: dict[str, Any]  # of everything that was read
+    counts: dict[str, Any]  # counts of all data that were read
     dropped: dict[str, int]  # what the filters took out of the training part, by reason
-    digest: str  # of the files
+    digest: str  # hash of the files
 
 
 def prepare(recipe: PointerRecipe) -> Prepared:
     """Read, check, split and filter. Makes the embedded workload first if it is not there.
 
     Raises:
-        RecipeError: candidates without embeddings or the other way round, or data that the recipe cannot be trained on.
+        RecipeError: the recipe names only one of candidates and embeddings, or the data cannot be used for training.
     """
     config, model = recipe.data, None
     if config.candidates is None and config.query_embeddings is None:
@@ -109,7 +109,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
 
 
 def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Path) -> PointerData:
-    """Read the candidates and both tables, resolving every id.
+    """Read the candidates and both tables of embeddings, resolving every id.
 
     Raises:
         RecipeError: a file is missing or broken, a query or an example in a pool or pointer is repeated, or an
@@ -214,7 +214,7 @@ def load_table(path: Path, role: str) -> tuple[torch.Tensor, dict[str, int]]:
         The embeddings [n, width], and the row of each id (the row's number where the file has no ids).
 
     Raises:
-        RecipeError: no such file, another format, a wrong shape, or values that are not finite.
+        RecipeError: the file is missing, has another format or a wrong shape, or holds values that are not finite.
     """
     name = f"{role}_embeddings"
     if not path.is_file():
@@ -277,7 +277,7 @@ def _hashed(query_id: str) -> int:
 
 
 def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
-    """Return the sequences of at most `shot_num` picks, and the queries that have one."""
+    """Return the sequences of at most `shot_num` picks, and the queries that have such a sequence."""
     wanted, longest = data.lengths <= config.shot_num, int(data.lengths.max())
     if not wanted.any() or longest < config.shot_num:
         raise RecipeError(

@@ -29,7 +29,7 @@ def description(policy: PointerPolicy, shot_num: int) -> dict[str, Any]:
 
 
 def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, Any]) -> None:
-    """Write a checkpoint; the folder is whole or absent, and a former one is replaced. `mark`: further entries."""
+    """Write a checkpoint, whole or not at all, in place of a former one. `mark`: further entries of config.json."""
     from safetensors.torch import save_file
 
     config = {**description(policy, shot_num), **mark}
@@ -90,7 +90,7 @@ class PointerSelector:
 
     @torch.inference_mode()
     def select(self, query: np.ndarray | Tensor, pool: np.ndarray | Tensor, shots: int) -> list[int]:
-        """Return rows of the pool, in the order in which the examples should be shown: each time the most likely one.
+        """Return rows of the pool in the order in which to show them; each pick is the most likely remaining example.
 
         Args:
             query: [D].

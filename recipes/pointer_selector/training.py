@@ -70,13 +70,13 @@ def next_beta(beta: float, kl: float) -> float:
 
 
 def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
-    """Return the number of each group's best candidates that take part in this epoch (counted from 0); 0: all."""
+    """Return how many of each group's best candidates an epoch (counted from 0) trains on; 0 means all."""
     return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
 Tables = dict[str, Tensor]
-"""Numbers of the logged candidates that stay the same during an epoch: `rewards` [M], and in GRPO the log-probabilities
-[M, S] of the policy at the start of the epoch, `old`, and of the warm-up policy, `reference`."""
+"""Values of the logged candidates that are constant during an epoch: `rewards` [M]; in GRPO also log-probabilities
+[M, S], `old` under the policy at the start of the epoch, and `reference` under the warm-up policy."""
 Loss = tuple[Tensor, dict[str, Tensor | float]]
 
 
@@ -132,7 +132,7 @@ def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
-    """Return the rows of a table [M, S] that a batch holds, by group [G, N, S]."""
+    """Return the rows of a table [M, S] that belong to a batch's candidates, grouped as [G, N, S]."""
     values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
     return batch.by_group(values).masked_fill(~steps, 0.0)
 
@@ -158,7 +158,7 @@ class Progress:
     """Progress of a run after its finished phases: `progress.json` beside the checkpoints."""
 
     step: int = 0  # updates of all phases
-    best: Best = Best("", 0, 0, -1.0)  # of all phases; below any validation before the first one
+    best: Best = Best("", 0, 0, -1.0)  # over all phases; the initial -1.0 is below any validation
     ends: dict[str, str] = field(default_factory=dict)  # how each finished phase ended
 
 
@@ -167,7 +167,7 @@ class RunLog:
 
     Args:
         folder: the run's folder.
-        after: last step whose lines are kept; later ones are of an interrupted phase that is trained again.
+        after: last step whose lines are kept; later lines belong to an interrupted phase, which is trained again.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
@@ -193,7 +193,7 @@ class RunLog:
 
 
 def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]) -> list[str]:
-    """Return what an epoch says: its mean metrics, and the accuracies (training, validation) of its phase so far.
+    """Return remarks on an epoch, from its mean metrics and its phase's (training, validation) accuracies so far.
 
     The curves begin with the state before the first epoch. A large KL is no finding while validation rises.
     """
@@ -215,7 +215,7 @@ def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]
 
 SHOWN = {"actor/rce_loss": "loss", "actor/pg_loss": "loss", "actor/kl_loss": "kl", "actor/pg_clipfrac": "clip"}
 SHOWN["actor/entropy"] = "entropy"
-"""Metrics in an epoch's line, and their names there."""
+"""Metric -> its short name in the line that is printed for an epoch."""
 
 
 def epoch_line(metrics: Mapping[str, float]) -> str:
@@ -243,8 +243,8 @@ class Trainer:
         log: called with a step and its metrics; `show`: called with a line to print.
 
     Raises:
-        RecipeError: the folder holds a run of another recipe or other data, or GRPO has nothing to compare; `run`
-            raises it for gradients that are not finite.
+        RecipeError: the folder holds a run of another recipe or other data, or no group has different rewards for GRPO;
+            `run` raises it for gradients that are not finite.
     """
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:

@@ -49,7 +49,7 @@ SIZES = Sizes()
 
 @dataclass(frozen=True)
 class Outcome:
-    """Scores of sequences by the frozen model; tensors of the shape of the picks' leading dimensions."""
+    """The frozen model's scores of sequences; each tensor has the shape of the picks without the last dimension."""
 
     correct: Tensor
     probability: Tensor  # of the right answer
@@ -58,14 +58,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FrozenModel:
-    """The frozen in-context classifier; it stands where a vision-language model stands in real use.
+    """The frozen in-context classifier; in real use a vision-language model takes its place.
 
     It has a weak prior of its own about a query and is shown S examples with their (possibly wrong) labels:
 
         p(label | query, examples)  ~  w prior(label | query) + sum_i k(query, example_i) [label_i = label]
 
-    with k = exp((cos(f(query), f(example)) - 1) / bandwidth) in a feature space f that the policy never sees. Rows of
-    `prior`, `query_features` and `truth` are those of the query table, the others' rows those of the example table.
+    with k = exp((cos(f(query), f(example)) - 1) / bandwidth) in a feature space f that the policy never sees. The rows
+    of `prior`, `query_features` and `truth` match the query table, those of the other tensors the example table.
     """
 
     prior: Tensor
@@ -160,7 +160,7 @@ def _queries(
 ) -> Iterator[tuple[int, np.ndarray, str, str]]:
     """Yield each query's image, its pool, its split and its name.
 
-    A pool has training images other than the query's own; an example is 10 times its image plus the label shown.
+    A pool has training images other than the query's own; an example's id is 10 * its image number + the label shown.
     """
     rng = np.random.default_rng([0, 2])
     train = parts["train"]
@@ -200,9 +200,9 @@ def _candidates(
 ) -> list[list[dict[str, Any]]]:
     """Propose candidates for every query and ask the frozen model about each.
 
-    `images` [Q] are the queries', `items` [I] the ids of the example table, `slots` [Q, K] each pool's rows in it. For
-    each number of shots 5 candidates come from beam search, 7 are sampled (3 of them at twice the temperature), and 4
-    are random; a sequence is logged once.
+    `images` [Q] are the queries' image numbers, `items` [I] the ids of the examples, and `slots` [Q, K] each pool's
+    rows in the example table. For each number of shots 5 candidates come from beam search, 7 are sampled (3 of them at
+    twice the temperature), and 4 are random; a sequence is logged once.
     """
     generator = torch.Generator().manual_seed(0)
     rows = torch.from_numpy(images)

@@ -21,10 +21,10 @@ def ask(function: Callable[..., Any], *arguments: Any, limit_s: float, where: st
     """Call a module-level function with these arguments in a child process; return its result, which must fit JSON.
 
     Args:
-        where, fix: fields of the error where the process ends without an answer or exceeds `limit_s`.
+        where, fix: fields of the error that is raised if the process ends without an answer or exceeds `limit_s`.
 
     Raises:
-        RecipeError: there is no answer, or the function raised this error; then `where` is added to its own.
+        RecipeError: the process gives no answer, or the function raises this error, to which `where` is appended.
     """
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     call = pickle.dumps((function, arguments))

@@ -21,7 +21,7 @@ WAIT_MINUTES = 10
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 POLL_S = 2.0
 HEALTH_S = 30.0
-"""Time limit of `ray health-check`, which takes 40 s where another program listens."""
+"""Time limit of `ray health-check`, which takes 40 s where another program listens at the address."""
 HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
 
 
@@ -41,7 +41,7 @@ def check_cluster(recipe: Recipe) -> list[str]:
 
 
 def wait_minutes() -> float:
-    """Minutes that the launcher waits for machines. Raises RecipeError for what is no number of minutes."""
+    """Minutes that the launcher waits for machines. Raises RecipeError if `RAY_WAIT_MINUTES` is no number."""
     text = os.environ.get(WAIT, "").strip() or str(WAIT_MINUTES)
     if not re.fullmatch(r"\d+(\.\d*)?", text):
         raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
@@ -124,7 +124,7 @@ def _answers(address: str) -> bool:
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make Ray pass the trainer's to its workers on every node; empty without a cluster.
+    """Return variables that make Ray pass `variables` to the trainer's workers on every node; empty without a cluster.
 
     Workers inherit the environment of their node's Ray, which was started before the run. Ray merges the JSON in
     `JOB` into the job's runtime environment (`ray.init`), as its own job submission does.

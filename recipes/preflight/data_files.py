@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def files(recipe: Recipe, key: str | None = None) -> list[PathKey]:
-    """The data files on this machine, training first; those of one key where it is given."""
+    """The data files on this machine, training files first; if `key` is given, only the files of that key."""
     return [each for each in path_keys(recipe) if each.kind == "data" and not each.on_hub and key in (None, each.key)]
 
 
@@ -66,7 +66,7 @@ def _open(key: PathKey) -> pq.ParquetFile:
 
 
 def read_rows(file: str, wanted: Sequence[str], at_once: int = 4096) -> Iterator[dict[str, Any]]:
-    """Every row of a parquet file with those of the wanted columns that it has."""
+    """Yield every row of a parquet file, with the wanted columns that the file has."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as opened:

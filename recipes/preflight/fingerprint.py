@@ -1,7 +1,7 @@
 """Identity of a run: the content that its checkpoints depend on, and the settings that may change between attempts.
 
-Content is compared by what it is, never by where it lies: a digest of rows, of a reward with its helpers, of a model.
-Each key says what a changed value means (`resume` and `fixed` of `KeyInfo`); this module, for content that is no key.
+Content is compared by digests, never by paths: of the rows, of the reward with its helpers, and of the model.
+`KeyInfo.resume` and `KeyInfo.fixed` define what a key's changed value means; this module, what other content's does.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Attempt:
     """Content and settings of an attempt, which trained from the step after `after_step` on.
 
     Attributes:
-        content: name -> value; None where it cannot be known yet. A changed one makes another run.
-        settings: key -> value of what may change.
+        content: name -> value; None where it cannot be known yet. A changed value makes another run.
+        settings: key -> value, for the keys that may change between attempts.
     """
 
     after_step: int
@@ -131,7 +131,7 @@ def _model(recipe: Recipe) -> dict[str, Any]:
 
 
 def _weights(file: Path) -> list[Any]:
-    """Name, size, and a digest of pieces of a file of weights, its head among them."""
+    """Name and size of a weight file, and a digest of pieces of it, its first bytes included."""
     size = file.stat().st_size
     digest = hashlib.sha256()
     with file.open("rb") as opened:
@@ -161,7 +161,7 @@ def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
             for batch in opened.iter_batches(4096):
                 digest.update(batch.serialize())
     except (OSError, pa.ArrowException):
-        return sha256(Path(file))  # not readable as parquet; the checks of the data say so
+        return sha256(Path(file))  # not readable as parquet; the data checks report it
     return digest.hexdigest()
 
 

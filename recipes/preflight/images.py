@@ -22,7 +22,7 @@ from recipes.preflight.fingerprint import PROCESSOR_FILES
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
-"""Number of rows of each file whose images are decoded; of the others headers are read and checksums verified."""
+"""Rows of each file whose images are decoded; in all further rows image headers are read and checksums verified."""
 COUNTING_LIMIT_S = 600.0
 
 
@@ -44,8 +44,8 @@ def check_images(recipe: Recipe) -> list[str]:
         return []
     name = recipe.worker.actor.model.model_path or ""
     folder = local_model(name)
-    if folder is None or not any((folder / file).is_file() for file in PROCESSOR_FILES[:2]):  # the third is of videos
-        if not Path(name).is_dir():  # nothing of it, or not all of it, is in the hub's cache
+    if folder is None or not any((folder / file).is_file() for file in PROCESSOR_FILES[:2]):  # the third is for videos
+        if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
             return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         raise recipe.error(
             f"the rows have images, and {name} has no processor for images ({PROCESSOR_FILES[0]})",
@@ -62,8 +62,8 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
         The largest row and the smallest; none where no row has images.
 
     Raises:
-        RecipeError: a row has a broken image, too many images, or another number of images than places for them; names
-            the first such row.
+        RecipeError: a row has a broken image, too many images, or another number of images than `<image>` marks; the
+            error names the first such row.
     """
     from PIL import Image
 
@@ -130,7 +130,7 @@ def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
 
 
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
-    """Raise where no prompt of a file fits, or one does not and is not dropped; remark where some are dropped."""
+    """Raise if no prompt fits, or if one does not and long prompts are not dropped; remark if some are dropped."""
     data = recipe.data
     tokens = ask(
         count,

@@ -80,9 +80,9 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
     """The most checkpoints of this attempt that are on the disk at once, when the attempt saves `saves` of them.
 
     Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
-    `remove_obsolete_ckpt`. With a limit of 1 there are two at once: verl deletes the old one after it saved the new
-    one, and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one more step, which takes
-    space once the limit has deleted that step. verl deletes no checkpoint of an earlier attempt.
+    `remove_obsolete_ckpt`. A limit of 1 is the exception, with two at once: verl deletes the old one after it saved the
+    new one, and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one more step, which
+    takes space once the limit has deleted that step. verl deletes no checkpoint of an earlier attempt.
     """
     trainer = recipe.trainer
     if trainer.save_limit <= 0:

@@ -67,7 +67,7 @@ def _check_folder(recipe: Recipe, key: PathKey) -> None:
 
 
 def _check_positions(recipe: Recipe) -> None:
-    """Prompt and response must fit the positions that the model knows (vLLM refuses only after minutes)."""
+    """Raise where prompt and response together exceed the model's positions (vLLM refuses only after minutes)."""
     known = positions(local_model(recipe.worker.actor.model.model_path))
     if known is None or recipe.longest <= known:
         return
@@ -79,7 +79,7 @@ def _check_positions(recipe: Recipe) -> None:
 
 
 def _check_adapters(recipe: Recipe) -> None:
-    """Raise for LoRA on embed_tokens, or on lm_head, which may share its weight: the saved model cannot hold it."""
+    """Raise for LoRA on embed_tokens, or on lm_head, which may be tied to it: such adapters cannot be merged."""
     lora = recipe.worker.actor.model.lora
     named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
     if lora.rank and named and recipe.trainer.save_hf_model:

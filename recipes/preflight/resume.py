@@ -78,7 +78,7 @@ class Start:
     """Start of a run: fresh, or a checkpoint.
 
     Attributes:
-        checkpoint: the step; None for a run that begins.
+        checkpoint: the checkpoint that the run resumes; None for a fresh run.
         problems: what is wrong with later checkpoints.
         changes: content and settings that differ from the attempt that made the step.
         unknown: why the content cannot be compared; empty where it can.
@@ -178,7 +178,7 @@ def check_resume(recipe: Recipe) -> list[str]:
     """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
 
     Returns:
-        Remarks: the checkpoint that it resumes, what this lacks, and what differs from the earlier attempt.
+        Remarks: the checkpoint that is resumed, the parts that it lacks, and what differs from the earlier attempt.
     """
     place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
@@ -248,7 +248,7 @@ def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
 
 
 def steps_done(recipe: Recipe) -> int:
-    """The last step of a run that resumes by itself; 0 for a fresh run, or one with a `load_checkpoint_path`."""
+    """The last saved step of a run that resumes by itself; 0 for a fresh run, or one with a `load_checkpoint_path`."""
     if recipe.trainer.load_checkpoint_path or not recipe.trainer.find_last_checkpoint:
         return 0
     last = last_checkpoint(folder(recipe))

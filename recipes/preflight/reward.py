@@ -53,13 +53,13 @@ def check_reward(recipe: Recipe) -> list[str]:
 
 
 def trial(recipe: Recipe) -> list[str]:
-    """Try a recipe's reward on its data, and each part of a weighted one; runs in a child process.
+    """Try a recipe's reward on its data, and each function of a weighted reward; runs in a child process.
 
     Returns:
         Remarks.
 
     Raises:
-        RecipeError: the first thing that the trainer could not use.
+        RecipeError: the trainer could not use the reward or one of its answers; the first problem is named.
     """
     call = reward_call(recipe)
     assert call is not None
@@ -73,7 +73,7 @@ def trial(recipe: Recipe) -> list[str]:
     files = [key.path for key in data_files.files(recipe) if Path(key.path).is_file()]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
     for part, named in judges:
-        in_module(load_reward(part), part, named, recipe.engine)  # raises for one that no engine can call
+        in_module(load_reward(part), part, named, recipe.engine)  # raises for a function that no engine can call
         for file in files:
             truths = (
                 (str(row.get("data_source", "")), _truth(row, recipe)) for row in data_files.read_rows(file, columns)
@@ -155,16 +155,17 @@ def try_reward(
     Args:
         location: file.py or file.py:function.
         arguments: the reward's further keyword arguments.
-        filter_key: the part of its answers by which dynamic sampling drops groups.
+        filter_key: the part of the reward's answers by which dynamic sampling drops groups.
         of_the_recipe: whether the reward is the recipe's own, not one that the user set.
 
     Raises:
-        RecipeError: the first answer that the trainer could not use; or a recipe's reward does not fit the data.
+        RecipeError: the trainer could not use an answer (the first one is named), or the recipe's own reward does not
+            fit the data.
     """
     function = in_module(load_reward(location), location, dict(arguments or {}), engine)
     scores: list[float] = []
     seconds: list[float] = []
-    full_marks: list[bool] = []  # of each row with a gold answer, where the reward states an accuracy
+    full_marks: list[bool] = []  # per row with gold answers and a stated accuracy: whether one is fully right
     is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> whether gold scores more than an empty one
     begin = time.monotonic()
     for row in rows:
@@ -258,7 +259,7 @@ def _line_of_row(file: str, row: int) -> str:
 
 
 def gold_answers(row: TrialRow) -> list[str]:
-    """Return the gold answers of a row as a policy would state them; none where only a program could meet the truth.
+    """Return the gold answers of a row as a policy would state them; none where the truth is no plain answer.
 
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """

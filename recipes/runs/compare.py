@@ -26,10 +26,10 @@ def mean_of(dump: Dump) -> Interval:
 
 
 def pair(first: Dump, second: Dump) -> Paired:
-    """Compare two validations on the questions of both: rows with one id, one prompt and one ground truth.
+    """Compare two validations on the questions that both have: rows with the same id, prompt and ground truth.
 
     Raises:
-        RecipeError: they cannot be paired; it states why.
+        RecipeError: the validations cannot be paired; the error states why.
     """
     where = f"{first.file} and {second.file}"
     if first.measure != second.measure:
@@ -43,7 +43,7 @@ def pair(first: Dump, second: Dump) -> Paired:
 
 
 def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
-    """Ids in both dumps whose responses all have one prompt and ground truth, and those whose responses do not."""
+    """Ids that both dumps have: those whose prompt and ground truth agree in all responses, and the others."""
     same: list[str] = []
     others: list[str] = []
     for row in (row for row in first.answers if row in second.answers):

@@ -175,7 +175,7 @@ def _is_run(path: Path) -> bool:
 def find(name: str = "") -> Path:
     """The folder of a run, by its name or path; without a name, of the one that changed last.
 
-    Raises RecipeError with the closest name where there is none.
+    Raises RecipeError with the closest name where there is no such run.
     """
     there = folders()
     for folder in (run_dir(name), Path(name)) if name else there[:1]:
@@ -242,7 +242,7 @@ class Change(NamedTuple):
         name: a key, or a name of compared content.
         old, new: its values; hashes for content.
         effect: what becomes of the new value.
-        content: whether the change makes it another run.
+        content: whether the change makes the resumed run another run.
     """
 
     name: str
@@ -268,7 +268,7 @@ class Change(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The changes of one resumption, after the last step that was made before."""
+    """The changes of one resumption; `after_step` is the last step before it."""
 
     after_step: int
     changes: tuple[Change, ...]

@@ -33,7 +33,7 @@ MOST_GRAD_NORM = 5.0  # before clipping, median of a window
 MOST_ZERO_VARIANCE = 0.8  # share of groups
 MOST_TRUNCATED = 0.25  # share of responses
 GAIN = 0.1  # rise of the training score that a validation should follow
-SHARE_OF_GAIN = 0.1  # a validation that gains less than this part of it gains nothing
+SHARE_OF_GAIN = 0.1  # a validation that gains less than this part of the training score's gain gains nothing
 UNSURE = 2.0  # standard errors by which two validations must differ
 
 
@@ -53,7 +53,7 @@ class Evidence:
     """Facts for the rules.
 
     Attributes:
-        history: every step, steps with a validation only among them.
+        history: every step, including steps that have only a validation.
         recipe: None where its file cannot be read.
         validations: step -> its validation; step 0 is the model before training.
     """
@@ -63,7 +63,7 @@ class Evidence:
     validations: Mapping[int, Measured] = field(default_factory=dict)
 
     def series(self, *names: str) -> Series:
-        """(step, value) of the first of these metrics that a step has. Raises Unknown where fewer than two have one."""
+        """(step, value) of the first of these metrics that a step has. Raises Unknown for fewer than two."""
         values = series(self.history, *names)
         if len(values) < 2:
             raise Unknown("too few steps" if values else "the run does not log this")
@@ -263,7 +263,7 @@ def findings(run: Evidence) -> list[Finding]:
 
 
 class Health:
-    """Judges a run after each step: a line where a rule begins to object, and where it no longer does.
+    """Judges a run after each step, and prints a line where a rule raises, changes or drops an alarm.
 
     Args:
         recipe: the run's recipe.

@@ -82,7 +82,7 @@ class TrainerError(NamedTuple):
     """Cause of a failure.
 
     Attributes:
-        error: exception and message, for instance `ValueError: boom`; empty if the log holds no exception.
+        error: exception and message, such as `ValueError: boom`, or another line on an error; empty if there is none.
         frame: `file:line in function` where it was raised; empty if unknown.
         hint: what to do; empty if nothing is known.
     """

@@ -47,7 +47,7 @@ class Step(NamedTuple):
     data: dict[str, Any]
 
     def get(self, *names: str) -> float | None:
-        """The first of these metrics that is there and a number."""
+        """The value of the first of these metrics that the step has as a number."""
         for name in names:
             value = self.data.get(name)
             if isinstance(value, int | float):
@@ -107,7 +107,7 @@ def series(history: Iterable[Step], *names: str) -> Series:
 
 
 AGGREGATED = ("actor/entropy", "actor/kl_loss")
-"""Metrics that verl aggregates over tokens and responses as the loss (`agg_loss`, verl/trainer/ppo/core_algos.py)."""
+"""Metrics that verl aggregates like the loss over tokens and responses (`agg_loss`, verl/trainer/ppo/core_algos.py)."""
 
 
 def per_token(step: Step, recipe: Recipe | None) -> Step:
@@ -137,7 +137,7 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 
 
 class Validation(NamedTuple):
-    """One validation: "accuracy", or "score" where the reward states no accuracy, and its mean by data source."""
+    """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source."""
 
     measure: str
     means: dict[str, float]
@@ -202,7 +202,7 @@ def _parsed(line: bytes) -> Step | None:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for a line; a dash where the trainer gave none."""
+    """A number as text for a line of output; a dash for None."""
     if value is None:
         return "-"
     if value != 0 and abs(value) < 10**-digits:

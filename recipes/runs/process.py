@@ -17,7 +17,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 MARK = "GRPO_RECIPES_RUN"
-"""Environment variable with a value unique to one `Child`: it identifies its processes."""
+"""Environment variable whose value is unique to one `Child` and marks the processes of that child."""
 
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 
@@ -28,7 +28,7 @@ class Child:
     Args:
         command: argument vector.
         environment: the child's environment; `MARK` and PYTHONUNBUFFERED are added.
-        log: file that its output is appended to.
+        log: file that the child's output is appended to.
         folder: working folder.
     """
 
@@ -113,7 +113,7 @@ class Child:
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before the trainer: SIGTERM it when the launcher dies, however that happens."""
+    """Run in the child before the trainer: the trainer gets SIGTERM when the launcher dies, however that happens."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == 1:
         os._exit(1)

@@ -26,11 +26,11 @@ class Response:
     """One response.
 
     Attributes:
-        row_id: the id of its row; None where the dump has none.
+        row_id: the id of the prompt's row in the data; None where the dump has no id for it.
         group: a key that the responses to one prompt of a batch share.
         prompt, text, truth: what was asked and answered, and the ground truth.
-        score: what training sees.
-        accuracy: what the reward states, in [0, 1]; None where it states none.
+        score: the score that training uses.
+        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none.
     """
 
     row_id: str | None
@@ -61,7 +61,7 @@ class Dump:
 
     @cached_property
     def groups(self) -> dict[str, list[Response]]:
-        """The responses by group, in the file's order; lines of a group need not stand together."""
+        """The responses by group, in the file's order; a group's lines need not be adjacent."""
         groups: dict[str, list[Response]] = {}
         for response in self.responses:
             groups.setdefault(response.group, []).append(response)
@@ -79,7 +79,7 @@ class Dump:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The smallest and largest value of a response; None where a score is measured."""
+        """The smallest and largest value that a response can have; None where the measure is the score."""
         return (0.0, 1.0) if self.measure == "accuracy" else None
 
     @cached_property
@@ -93,7 +93,7 @@ class Dump:
 
 
 def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
-    """Step -> its validation dump, in order; in the recipe's `validation_data_dir` if there, else the run's folder."""
+    """Step -> its validation dump, in order; from the recipe's `validation_data_dir` if it exists, else the run's."""
     named = recipe.trainer.validation_data_dir if recipe else None
     folder = Path(named) if named and Path(named).is_dir() else run / "validation"
     files = {int(file.stem): file for file in folder.glob("*.jsonl") if file.stem.isdecimal()}
@@ -101,7 +101,7 @@ def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
 
 
 def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump], list[str]]:
-    """The run's validations by step, and sentences on those that cannot be read."""
+    """The run's validations by step, and a note on each validation that cannot be read."""
     dumps, notes = {}, []
     for step, file in validation_files(run, recipe).items():
         try:
@@ -112,7 +112,7 @@ def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump],
 
 
 def read_dump(file: Path) -> Dump:
-    """Read one dump. Raises RecipeError where it is empty or has a line that is no response, as while it is written."""
+    """Read one dump. Raises RecipeError if it is empty or a line is no response, as in a file still being written."""
     responses: list[Response] = []
     try:
         for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
@@ -143,8 +143,8 @@ class Measured(NamedTuple):
     Attributes:
         measure: "accuracy", or "score" where the reward states no accuracy.
         value: mean over the responses.
-        error: standard error of the mean over the questions; 0 where all have the same mean.
-        questions: their number.
+        error: standard error of the mean over the questions; 0 for a single question, or equal means.
+        questions: number of questions.
     """
 
     measure: str

@@ -40,7 +40,7 @@ def bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
 
 
 def disagreement(step: Step, most: float) -> str | None:
-    """Return in one line what is wrong with a step; None where nothing is, or where the step has no `KL`."""
+    """Return in one line what is wrong with a step; None if nothing is wrong or the step has no `KL`."""
     value = step.get(KL)
     # Only noise makes the mean negative, so its absolute value counts; NaN compares as false and is reported.
     if value is None or math.isinf(most) or abs(value) <= most:

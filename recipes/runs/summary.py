@@ -100,13 +100,13 @@ def next_commands(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return what a user may want next: the report, evaluating the checkpoint, and training on.
+    """Return what a user may want next: the report, evaluating the checkpoint, and training for more steps.
 
     Args:
         task: what the user named: a task, or the path of a recipe.
         total: steps of the run, where known.
-        environ: its recipe variables are repeated in the command that trains on.
-        overrides: the launcher's arguments, repeated there too.
+        environ: environment variables; those that a run reads are repeated in the command for more steps.
+        overrides: the launcher's arguments, repeated in that command too.
     """
     name = recipe.trainer.experiment_name or recipe.name
     commands = [("report", script_command("monitor.py", "report", name))]
@@ -117,7 +117,7 @@ def next_commands(
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
         kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
         again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
-        steps = 2 * max(total, checkpoint.step)  # a checkpoint may have more than this run was to make
+        steps = 2 * max(total, checkpoint.step)  # the checkpoint's step may exceed this run's total
         commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(task)}{again}"))
     return commands
 

@@ -148,7 +148,7 @@ def supervise(
 
     Args:
         child: the running trainer.
-        log: its log, and `offset` where this attempt begins in it.
+        log: the trainer's log; this attempt begins at `offset`.
         metrics: follows the attempt's metrics.
         progress: prints to the user.
         limit_s: the watchdog's limit.
@@ -274,8 +274,8 @@ def train(
 
     Args:
         command: the trainer's argument vector.
-        variables: its environment beyond the launcher's own.
-        history: the steps up to the checkpoint that it resumes.
+        variables: environment variables of the trainer besides the launcher's.
+        history: the steps up to the checkpoint that the trainer resumes from.
         total: steps of the run, where known.
         limit_s: the watchdog's limit.
     """

@@ -37,7 +37,7 @@ LOOK_S = 2.0
 
 
 def time_left(recent: Sequence[Step], total: int | None) -> str:
-    """`56 steps, 3.4 h left`, by the last steps; empty where that is not known, or nothing is left."""
+    """`56 steps, 3.4 h left`, estimated from recent steps; empty if the time is not known or nothing is left."""
     left = seconds_left(recent, total)
     return f"{counted((total or 0) - recent[-1].step, 'step')}, {duration(left)} left" if left else ""
 
@@ -48,7 +48,7 @@ def step_line(step: Step, total: int | None, left: str = "") -> str:
     Args:
         step: its metrics.
         total: steps of the run, where known.
-        left: steps and time to go, as `time_left` has them.
+        left: the steps and the time that are left, as `time_left` returns them.
     """
     accuracy, speed = step.get(TRAINING_ACCURACY), step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
@@ -102,7 +102,7 @@ class Progress:
             self._now(name)
 
     def step(self, step: Step) -> None:
-        """Print a step's line, and its validation's."""
+        """Print the line of a step, and the line of its validation if it has one."""
         left = ""
         if step.get("timing_s/step") is not None:
             self._recent.append(step)

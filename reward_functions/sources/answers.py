@@ -84,7 +84,7 @@ def _line(text: str) -> str:
 
 
 def closing_brace(text: str) -> int:
-    """Return the position of the brace that closes one opened before the text; -1 if it is not closed."""
+    """Return the position of the brace that closes a brace opened before `text`; -1 if no brace does."""
     depth = 1
     for match in _BRACE.finditer(text):
         depth += (match[0] == "{") - (match[0] == "}")

@@ -121,7 +121,7 @@ def read(truth: Any) -> Tests:
     """The tests of a problem.
 
     Raises:
-        TruthError: not one of the three forms, no tests, too many, or a text that is no test.
+        TruthError: `truth` has none of the three forms, no tests or too many, or a text that is no test.
     """
     if not isinstance(truth, dict):
         raise TruthError('the tests are not {"inputs": [...], "outputs": [...]} or {"asserts": [...]}')

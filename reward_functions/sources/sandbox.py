@@ -111,7 +111,7 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
 def _once(
     kind: str, command: list[str], program: str, tests: list[Any], limits: Limits
 ) -> tuple[list[dict[str, str]], float]:
-    """Return the results of one sandbox, at least one, and its CPU seconds."""
+    """Return the results of one sandbox run (at least one result), and the run's CPU seconds."""
     done = _exchange(command, _request(kind, program, tests, limits), limits.total_wall_s + limits.wall_s)
     blocks = list(_blocks(done.stdout))
     results = [{"status": status, "output": out.decode("utf-8", "replace")} for status, out, _ in blocks]

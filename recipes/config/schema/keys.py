@@ -59,8 +59,8 @@ PathKind = Literal["input", "output", "model", "data"]
 Resume = Literal["content", "order", "setting", "place"]
 """Effect of a changed value on a resumed run.
 
-`content` makes it another run, and `order` one whose data begins anew; a `setting` takes effect and is listed; a
-`place` (names, folders) is each attempt's own.
+A changed `content` makes it another run; a changed `order` does too, and the data are read from the start; a changed
+`setting` takes effect and is listed; a `place` (names, folders) may differ in each attempt.
 """
 
 BOTH, ONLY_VERL, ONLY_EASYR1 = ("verl", "easyr1"), ("verl",), ("easyr1",)
@@ -89,20 +89,20 @@ class KeyInfo:
 
     Attributes:
         doc: one line that says what the key does.
-        variable: name of the environment variable that sets it, and synonyms behind blanks; one may set several keys.
+        variable: environment variable that sets the key, then synonyms, separated by blanks; it may set several keys.
         option: short names on the command line, besides those of the variable; the first is the usual one.
         verl: verl's dotted names of the same quantity; empty where verl has none.
         convert: function from the value to verl's, where they differ.
         computed: engines/verl/translation.py computes verl's values, from this key and others.
         alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
-        engines: those that can do it; others accept the default value alone.
+        engines: engines that implement the key; the others accept only its default.
         values_on: engine -> the values that it accepts, where it does not accept all.
         path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
         resume: effect of a changed value on a resumed run.
         fixed: why a resumed run cannot change the value; empty where it can.
         needs: the key, of the same group or dotted, that must be on for this one to be read.
         launcher: the launcher reads it, and no engine does.
-        left_open: null has `resolve.derive` find the value from the machine and other keys, or else take the default.
+        left_open: for null, `resolve.derive` finds a value from the machine and other keys, or takes the default.
     """
 
     doc: str
@@ -125,7 +125,7 @@ class KeyInfo:
 class Section(BaseModel):
     """A group of keys: typed, closed to unknown names, and never changed after it was loaded.
 
-    `when_resumed` and `engines` are the defaults of its keys.
+    `when_resumed` and `engines` are the defaults of its keys' `resume` and `engines`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -155,7 +155,7 @@ class Resolved(Section):
         return value
 
     def error(self, what: str, fix: str, *keys: str) -> RecipeError:
-        """The error for a mistake that lies in `keys`, with the layer that set each."""
+        """The error for wrong values of `keys`, with the layer that set each."""
         return RecipeError(what, where="; ".join(f"{key}: {self.source_of(key)}" for key in keys), fix=fix)
 
 
@@ -179,10 +179,10 @@ def key(
 
     Args:
         default: the value, or a factory of it.
-        doc, variable: those of `KeyInfo`.
+        doc, variable: as in `KeyInfo`.
         verl: by default the same name, if verl has the key at all.
         alias: by default true where verl gets the value unchanged.
-        facts: those of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
+        facts: other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     names = (verl,) if isinstance(verl, str) else verl
@@ -242,7 +242,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
         else:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
-            info: Any = extra["key"]  # JSON says pydantic
+            info: Any = extra["key"]  # pydantic declares JSON here
             yield Leaf(f"{prefix}{name}", _placed(info, section, prefix.rstrip("."), name), declared)
 
 

@@ -234,7 +234,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 
 
 class ValOverride(Section):
-    """Sampling in validation; a key that is null is the training's."""
+    """Sampling in validation; for a null key the value of training is used."""
 
     when_resumed: ClassVar[Resume] = "setting"
 

@@ -1,7 +1,7 @@
 """verl's agent loops, which compute rewards themselves where the recipe has no reward processes.
 
 With `reward.num_workers: 0` a machine without a GPU has one process less that imports torch and verl. verl loads
-`CpuAgentLoops` by its hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
+`CpuAgentLoops` through the key `actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LocalReward:
 
     async def _compute_score(self, data: Any) -> Any:
         if self._worker is None:
-            self._worker = RewardLoopWorker(self._config)  # made here, since it keeps the event loop that is running
+            self._worker = RewardLoopWorker(self._config)  # made here: the worker keeps the running event loop
         return await self._worker.compute_score(data)
 
 

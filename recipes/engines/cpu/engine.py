@@ -1,4 +1,4 @@
-"""The registered engine, and the rollout, for CPUs.
+"""Register the engine and the rollout for CPUs with verl.
 
 verl imports this module where it builds a model configuration, because `actor_rollout_ref.model.external_lib` names it.
 With `RECIPES_PATCHES=0` the engine is verl's own, with what a machine without a GPU needs.
@@ -27,13 +27,13 @@ if upstream.are_on():
 class CpuEngine(Base):
     """Actor and reference, sharded with FSDP2, which accepts modules on CPUs.
 
-    FSDP1 refuses them under `sync_module_states`, and what verl does to save GPU memory (the reference model's
-    CPU offloading) asks for pinned memory, which needs an accelerator.
+    FSDP1 refuses modules on CPUs under `sync_module_states`. CPU offloading, which verl sets for the reference model,
+    needs pinned memory and thereby an accelerator, so it is off here.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # All cores of this rank's share: while it computes, vLLM waits for it.
+        # This rank's whole share of the cores: vLLM waits while the rank computes.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // torch.distributed.get_world_size()))
 

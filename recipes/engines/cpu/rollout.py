@@ -1,7 +1,7 @@
 """verl's vLLM rollout on vLLM's CPU build: replica, server, and the part inside vLLM's worker.
 
 verl imports this module in the driver, in the server, and in the process that loads vLLM's model; `engine.py`
-registers its names.
+registers `CpuReplica`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
 
 
 class CpuHttpServer(vLLMHttpServer):
-    """verl's server, with that extension in its workers."""
+    """verl's server, with `CpuWorkerExtension` in its workers."""
 
     def _get_worker_extension_cls(self) -> str:
         return f"{CpuWorkerExtension.__module__}.{CpuWorkerExtension.__name__}"
 
 
 class CpuReplica(vLLMReplica):
-    """verl's replica, with that server."""
+    """verl's replica, with `CpuHttpServer`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -24,9 +24,9 @@ VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
 
 Bound threads on busy cores waited 20 times as long as they computed."""
 CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
-"""GiB of its cache; by default it wants nearly all of the machine's memory."""
+"""GiB of vLLM's key-value cache; by default vLLM wants nearly all of the machine's memory."""
 ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-"""vLLM's engine in the process that asks it."""
+"""Runs vLLM's engine in the process that calls it."""
 SPINS = "5000"
 """How often a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
 
@@ -65,7 +65,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
 
 
 def _agent_loops(recipe: Recipe) -> dict[str, Any]:
-    """The plug-in's agent loops, which compute the rewards themselves; verl's own need a process for them."""
+    """The plug-in's agent loops, which compute the rewards themselves; verl's agent loops need a reward process."""
     if recipe.trainer.patches:
         loops = f"{PACKAGE}.agent_loops.CpuAgentLoops"
         return {f"{ROLLOUT}.agent.agent_loop_manager_class": loops, "reward.num_workers": 0}

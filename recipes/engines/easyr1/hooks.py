@@ -20,13 +20,13 @@ from recipes.files import write_whole
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"
-"""Variables with the folders of the dumps; without one nothing is written."""
+"""Variables with the folders of the dumps; if one is not set, its dump is not written."""
 WEIGHTS = "RECIPES_EASYR1_WEIGHTS"
-"""Variable with the number type of saved models; without it none are written (`trainer.save_hf_model`)."""
+"""Variable with the dtype of saved models; if it is not set, none are written (`trainer.save_hf_model`)."""
 RANKS = "RECIPES_EASYR1_RANKS"
-"""Variable with the number of ranks on a machine without a GPU; it is set on no other."""
+"""Variable with the number of ranks; set only on a machine without a GPU."""
 PARTS = "reward_parts"
-"""Column of the batch with each response's reward in its parts."""
+"""Column of the batch with the parts of each response's reward."""
 
 VERLS_NAMES = {
     "timing_s/old": "timing_s/old_log_prob",
@@ -34,7 +34,7 @@ VERLS_NAMES = {
     "actor/kl_coef": "actor/reward_kl_penalty_coeff",
     "actor/pg_clipfrac_higher": "actor/pg_clipfrac",
 }
-"""EasyR1's names of what verl names otherwise. Its `timing_s/step` has validation and saving in it already."""
+"""EasyR1's name of a metric -> verl's. EasyR1's `timing_s/step` already includes validation and saving."""
 _Rows = list[dict[str, Any]]
 
 
@@ -80,7 +80,7 @@ def scored(batch: Any, parts: Parts) -> None:
 
 
 def end_step(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
-    """Write the step's responses; add to its metrics those of the rewards, and how far vLLM and trainer are apart."""
+    """Write the step's responses; add reward metrics, and the gap between vLLM's and the trainer's probabilities."""
     theirs, ours, mask = (batch.batch[name] for name in ("rollout_log_probs", "old_log_probs", "response_mask"))
     theirs, ours = theirs.float()[mask.bool()], ours.float()[mask.bool()]
     apart = (theirs.exp() - ours.exp()).abs()
@@ -101,7 +101,7 @@ def validated(trainer: Any, batch: Any, scores: Any, parts: Parts) -> None:
 
 
 def end_validation(trainer: Any) -> dict[str, float]:
-    """Write the validation's responses; returns verl's metrics of it, by data source."""
+    """Write the validation's responses; return its metrics by data source, under verl's names."""
     rows: _Rows = trainer.__dict__.pop("_validated_rows", [])
     answers = trainer.config.worker.rollout.val_override_config.get("n", 1)
     values: dict[str, list[float]] = defaultdict(list)
@@ -116,7 +116,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
 
 
 def saved(trainer: Any) -> None:
-    """After a save: where the launcher asked the run to end, this step is the last."""
+    """Called after a save: if the launcher has asked the run to end, this step is its last."""
     if checkpoints.withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
         print(f"stop requested: step {trainer.global_step} is the last", flush=True)
         trainer.training_steps = trainer.global_step
@@ -165,7 +165,7 @@ def save_model(module: Any, folder: str) -> None:
 
     Args:
         module: the FSDP module.
-        folder: `.../global_step_N/actor`; a critic's is left as it is.
+        folder: `.../global_step_N/actor`; nothing is written into a critic's folder.
     """
     kind = os.environ.get(WEIGHTS)
     if not kind or Path(folder).name != "actor":
@@ -218,7 +218,7 @@ def stand_in() -> None:
 
 
 def prepare_vllm() -> None:
-    """Have vLLM's CPU build keep weights that can be replaced, and look at model classes without a new interpreter."""
+    """Have vLLM's CPU build keep weights replaceable, and inspect model classes without starting an interpreter."""
     from recipes.engines.verl import upstream
 
     upstream.apply("cpu vllm")

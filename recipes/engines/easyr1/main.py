@@ -46,7 +46,7 @@ def cluster() -> dict[str, Any]:
 
 
 def train(address: str | None = None) -> int:
-    """Train, on the Ray cluster at `address` where one runs already."""
+    """Train on the Ray cluster at `address`; None: on the cluster that EasyR1 finds or starts."""
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
     import ray

@@ -23,7 +23,7 @@ def _function(location: str, arguments: str) -> RewardFunction:
 
 
 def opened(truth: Any) -> tuple[str, Any]:
-    """(data source, ground truth) of a row; no source where the truth stands alone."""
+    """(data source, ground truth) of a row; the source is "" where the truth has no envelope."""
     try:
         envelope = json.loads(truth) if isinstance(truth, str) and truth.startswith("{") else None
     except ValueError:
@@ -40,7 +40,7 @@ def compute_score_batch(
 
     Args:
         reward_inputs: `response`, `response_length` and `ground_truth` of each; `id` of its row, for messages.
-        path: `file.py` or `file.py:function` of the reward; without a name `compute_score_batch` comes first.
+        path: `file.py` or `file.py:function` of the reward; without a function `compute_score_batch` is tried first.
         arguments: further arguments of the function.
 
     Raises:

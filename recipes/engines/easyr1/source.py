@@ -1,7 +1,7 @@
-"""EasyR1's source: the folder that has it, and its copy with `patches/easyr1-*.patch`, which the trainer reads.
+"""EasyR1's source: the user's folder, and a copy with `patches/easyr1-*.patch` applied, which the trainer imports.
 
 EasyR1 and verl are two packages with the same name, `verl`. Only the trainer's processes have the copy on their path;
-every other process imports verl's own package. The folder that the user has is never changed.
+every other process imports verl's own package. The user's folder is never changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def find(environ: Mapping[str, str]) -> Path:
     """Return the folder that holds EasyR1's `verl`: `EASYR1_HOME`, or the clone of setup_env.sh.
 
     Raises:
-        RecipeError: there is none, or the folder is not EasyR1's.
+        RecipeError: the folder does not exist, or is not EasyR1's.
     """
     given = environ.get(VARIABLE)
     home = Path(given).expanduser().absolute() if given else DEFAULT
@@ -78,7 +78,7 @@ def patched(home: Path, on_cpu: bool) -> Path:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """Run git in a folder that is no repository's for it; returns the first line of its complaint, or nothing."""
+    """Run git in a folder as if no repository were above it; return the first line of its error, or empty text."""
     environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
         done = subprocess.run(
@@ -102,7 +102,7 @@ def check(environ: Mapping[str, str], on_cpu: bool) -> list[str]:
 
 
 def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
-    """Clone the tested commit into `target`, completely or not at all. A clone of it that is already there is kept.
+    """Clone the tested commit into `target`, completely or not at all. An existing clone of that commit is kept.
 
     Raises:
         RecipeError: `target` holds something else, or git or the network failed.

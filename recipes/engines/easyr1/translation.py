@@ -39,7 +39,7 @@ HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validati
 def translate(recipe: Recipe) -> dict[str, Any]:
     """EasyR1's dotted keys for the recipe.
 
-    Raises RecipeError for a key that EasyR1 cannot do, and for keys below `verl`.
+    Raises RecipeError for a value that EasyR1 does not support, and for keys below `verl`.
     """
     if recipe.verl:
         name = next(iter(recipe.verl))
@@ -76,7 +76,7 @@ transformers' models (mixed rows of Qwen2-VL) come with packing only."""
 
 
 def _offloads(recipe: Recipe) -> dict[str, Any]:
-    """The reference rests in CPU memory by default, where several ranks share it; one rank has nothing to gather."""
+    """By default the reference is offloaded to the CPU only with several GPUs; a recipe's own setting is kept."""
     key = "worker.ref.fsdp.enable_cpu_offload"
     if recipe.source_of(key).layer == "default" and (recipe.hardware == "cpu" or recipe.n_gpus == 1):
         return {key: False}
@@ -84,7 +84,7 @@ def _offloads(recipe: Recipe) -> dict[str, Any]:
 
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
-    """Keys that EasyR1 would take otherwise, such as a null that means another key's value."""
+    """Keys whose value EasyR1 would read differently, such as a null that stands for another key's value."""
     keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
     keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
     for name in ("train_files", "val_files"):
@@ -118,7 +118,7 @@ def command(recipe: Recipe) -> list[str]:
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the trainer needs besides those it inherits. Its processes alone read EasyR1's `verl`."""
+    """Variables that the trainer needs besides the inherited ones. Only the trainer imports EasyR1's `verl`."""
     home = source.patched(source.find(environ), recipe.hardware == "cpu")
     folder, loggers = run_dir(recipe.trainer.experiment_name or recipe.name), list(recipe.trainer.logger)
     variables = {

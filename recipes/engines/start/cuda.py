@@ -1,4 +1,4 @@
-"""Imports without CUDA, and the check that the process which made them can still be forked.
+"""Imports without CUDA, and the check that the importing process can still be forked.
 
 A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices with NVML and not with CUDA where
 `PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call CUDA while they are imported:
@@ -36,7 +36,7 @@ class CudaWhileImporting(RuntimeError):
 def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[None]:
     """Within the context, answer the CUDA queries that imports make, and fail any call that would initialise CUDA.
 
-    A module may keep a replaced function (Triton's driver does); after the context it calls the real one.
+    A module may keep a stand-in (Triton's driver does); after the context the stand-in calls the real function.
 
     Args:
         cuda: `torch.cuda`.
@@ -71,7 +71,7 @@ def _refuse() -> None:
 
 
 def why_children_lack_cuda() -> str | None:
-    """Return why forked children cannot use CUDA: it was initialised in this process; else None."""
+    """Return why forked children cannot use CUDA, if this process has initialised it; else None."""
     status = driver_status()
     if status in (None, NOT_INITIALIZED):
         return None

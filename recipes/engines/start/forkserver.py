@@ -1,7 +1,7 @@
 """Start Python processes by forking one that has already imported torch, Ray, verl and vLLM.
 
-Those imports take ten to twenty seconds and 800 MB, and a run has eight processes that need them. Imported once,
-before the fork, they are paid for once, and the processes share the memory.
+Those imports take ten to twenty seconds and 800 MB, and a run has eight processes that need them. The server
+imports once, before it forks, so the run pays for the imports once, and the processes share the memory.
 
 Who is who: the *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM
 start `spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the
@@ -33,7 +33,7 @@ from typing import Any
 from recipes.engines.start import spawn
 
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
-"""Ray's C++ code reads these once, at import, so a process can be forked only if it wants them as they were then."""
+"""Ray's C++ code reads these once, at import, so a process can be forked only if it needs the same values."""
 SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
 """Signals that the server handles: a child has ended; the user or the system ends the run."""
 MOST_DESCRIPTORS = 64
@@ -48,7 +48,7 @@ Job = Callable[[], int]
 def preload(modules: Iterable[str]) -> None:
     """Import `modules` and keep the collector from touching, and so copying, what they made.
 
-    One that is not installed, or cannot be imported here, is left to the process that needs it.
+    A module that is not installed, or cannot be imported here, is left to the process that needs it.
     """
     for name in modules:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
@@ -66,7 +66,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._handlers: dict[int, Any] = {}
-        # Only this user may enter it, and so connect. The path of a socket has about a hundred characters at most.
+        # Only this user may enter the folder and connect. The path of a socket has about a hundred characters at most.
         base = tempfile.gettempdir()
         self._folder = Path(tempfile.mkdtemp(prefix="recipes-", dir=base if len(base) < 80 else "/tmp"))
         self._listener = socket.socket(socket.AF_UNIX)
@@ -221,7 +221,7 @@ def _run_script(argv: list[str]) -> int:
 
 
 def _run_code(code: str, connection: socket.socket, ended: threading.Event) -> int:
-    """Run `code` as `python -c` does, and tell whoever waits in `spawn.py` how it ended."""
+    """Run `code` as `python -c` does, and send the exit status to the waiting `spawn.py`."""
     status = 1
     try:
         exec(code, {"__name__": "__main__"})  # noqa: S102 the program of `python -c`, from raylet or vLLM
@@ -236,7 +236,7 @@ def _run_code(code: str, connection: socket.socket, ended: threading.Event) -> i
 
 
 def _end_with(connection: socket.socket, ended: threading.Event) -> None:
-    """End this process when the one that stands in for it has been killed."""
+    """End this process when the `spawn.py` that stands in for it has been killed."""
     with suppress(OSError):
         connection.recv(1)
     if not ended.is_set():
@@ -255,7 +255,7 @@ def _reap(driver_pid: int) -> int | None:
 
 
 def _die_with_parent(number: int, parent: int) -> None:
-    """Have the kernel send this process `number` when its parent ends, however it ends (Linux); end if it has ended."""
+    """Have the kernel send this process the signal `number` when its parent ends (Linux); exit if it has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)

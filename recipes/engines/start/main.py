@@ -26,12 +26,12 @@ from recipes.engines.start import cuda, forkserver, ray_head
 from recipes.memory import gpus
 
 SWITCH = "RECIPES_FORK_WORKERS"
-"""Variable; 0 starts every process anew, which is slower and easier to look into."""
+"""Variable; 0 starts every process anew, which is slower and easier to debug."""
 RAY_INIT = "ray_kwargs.ray_init"
 FIRST_JOB = "01000000"
 """The id that a new Ray cluster gives its first driver."""
 VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
-"""Keys for which verl takes another task runner, or starts it in another way."""
+"""Settings with which verl uses another task runner, or starts the task runner in another way."""
 BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
 """Modules that do not import Ray; importing them fills the time in which Ray starts."""
 VERL = (
@@ -66,11 +66,11 @@ AFTER_RAY = {
 
 
 def main() -> int:
-    """Run the trainer, or, in a process forked for it, another process of the run; return the exit status."""
+    """Run the trainer or, in a forked process, another process of the run; return the exit status."""
     hardware = "cpu" if "trainer.device=cpu" in [argument.lstrip("+") for argument in sys.argv] else "gpu"
     if hardware == "cpu":
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # if it is empty, Ray refuses the logical slots that verl counts
-    if os.environ.get("RAY_ADDRESS"):  # that cluster has its sizes, and Ray refuses them in a call that only connects
+    if os.environ.get("RAY_ADDRESS"):  # Ray refuses cluster sizes in a call that only connects
         sizes = tuple(f"{RAY_INIT}.{name}=" for name in ray_head.PARAMETERS)
         sys.argv[1:] = [argument for argument in sys.argv[1:] if not argument.lstrip("+").startswith(sizes)]
     ray_init = ray_arguments(sys.argv[1:])
@@ -84,14 +84,14 @@ def forked(
 ) -> int:
     """Run `train`, and every process that Ray and vLLM then start, in forks of this process; return the exit status.
 
-    Where it cannot be forked, this process becomes `program`, which then starts each process anew.
+    If this process cannot be forked, it becomes `program`, which then starts each process anew.
 
     Args:
         train: called with the address of the Ray head node that this function has started.
         ray_init: sizes of that node.
         modules: what the processes import besides `BEFORE_RAY`.
         program: a module for `python -m`, with this process's arguments.
-        on_gpu: the imports have to be made without CUDA.
+        on_gpu: whether the run uses GPUs; the imports are then made without CUDA.
     """
     given, server, owner = dict(os.environ), forkserver.ForkServer(), os.getpid()
     starting = ray_head.launch(ray_init)

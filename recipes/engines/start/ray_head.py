@@ -34,7 +34,7 @@ class Head:
     raylet_pid: int
 
     def stop(self) -> None:
-        """Stop Ray's processes and wait for that."""
+        """Stop Ray's processes and wait until they have ended."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -47,7 +47,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen[str]:
     """Start a head node in the background; only this user's processes can join it."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex)
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # idle workers; ours are forked when wanted
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # prestarted workers would idle: ours are forked
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "30")  # not 60: a dead GCS does not come back
     os.environ.setdefault("RAY_enable_metrics_collection", "0")  # nobody reads them
     known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}

@@ -1,9 +1,9 @@
 """Started in place of a Python interpreter: ask the fork server for a process; without a server, become Python.
 
-Two callers start it. It imports next to nothing, since it runs once for every process.
+Two callers start this script, which imports next to nothing, since it runs once for every process.
 
-- raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments it understands. It ends when the
-  worker has been forked; the worker registers with raylet itself.
+- raylet, in place of `ray/_private/workers/setup_worker.py`, whose two arguments this script understands. It
+  ends when the worker has been forked; the worker registers with raylet itself.
 - `multiprocessing`, in place of `sys.executable`, for vLLM's engine. It keeps running, forwards signals, and ends with
   the forked process's exit status, because `multiprocessing` watches the process that it started.
 """
@@ -27,12 +27,12 @@ ADDRESS = "RECIPES_FORK_SERVER"
 INTERPRETER = "RECIPES_FORK_PYTHON"
 """Variable that names an executable for `multiprocessing.set_executable`."""
 SETUP_WORKER = "RECIPES_RAY_SETUP_WORKER"
-"""Variable that names Ray's own script."""
+"""Variable with the path of Ray's own `setup_worker.py`."""
 STARTS_PROCESS = "from multiprocessing.spawn import spawn_main"
 
 
 def main(arguments: list[str]) -> None:
-    """Start a Ray worker or a process of `multiprocessing`, by these arguments."""
+    """Start a process of `multiprocessing` if the arguments contain `-c`, otherwise a Ray worker."""
     if "-c" in arguments:
         start_process(arguments)
     else:

@@ -12,7 +12,7 @@ pinned while vLLM starts, and no memory is allocated for gradients. verl would r
 the weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32.
 So every pass computes the same numbers.
 
-**Adapters.** FSDP2 decides at the first pass in which format gradients are summed and stored, from the weights that are
+**Adapters.** FSDP2 decides at the first pass in which dtype gradients are summed and stored, from the weights that are
 trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters
 verl's reference is the same model without them, and peft freezes adapters while they are switched off. Where the pass
 for old log-probabilities is left out, the reference's pass is the first, so `disable_adapter` lets FSDP2 decide before
@@ -51,9 +51,9 @@ class RecipesEngine(FSDPEngineWithLMHead):
     """Actor and reference."""
 
     def _build_module(self) -> torch.nn.Module:
-        """Compile Triton's head once; read a reference in the format that it computes in.
+        """Compile Triton's head once; load a reference in its compute dtype.
 
-        Saves 10 s of the first two passes, and with the next 27 s of the first step of a 4B on an H200.
+        Saves 10 s of the first two passes; with `_build_fsdp_module`, 27 s of the first step of a 4B on an H200.
         """
         options = self.model_config.fused_kernel_options or {}
         if self.model_config.use_fused_kernels and options.get("impl_backend") == "triton":
@@ -71,7 +71,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
         return wrapped
 
     def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
-        """Add a rate that falls on a line after the warm-up; verl 0.9.1 has constant and cosine."""
+        """Add a linear decay of the learning rate after the warm-up; verl 0.9.1 has only constant and cosine."""
         config = self.optimizer_config
         if config.num_cycles != LINEAR_CYCLES:
             return super()._build_lr_scheduler(optimizer)
@@ -80,7 +80,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
         return LambdaLR(optimizer, lambda step: on_a_line(step, warmup, total, config.min_lr_ratio or 0.0))
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
-        """Let the command's learning rate, betas and weight decay hold in a resumed run; verl restores the old ones.
+        """Resume with this run's learning rate, betas and weight decay; verl restores the checkpoint's.
 
         verl loads whole state dictionaries: verl/utils/checkpoint/fsdp_checkpoint_manager.py:237
         (`self.optimizer.load_state_dict`).
@@ -91,7 +91,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
             set_again(self.optimizer_config, self.optimizer, self.lr_scheduler, rank=self.rank, step=step)
 
     def disable_adapter(self) -> AbstractContextManager[None]:
-        """Show FSDP2 the adapters before they are switched off; otherwise the first backward pass fails."""
+        """Initialise FSDP2 before the adapters are switched off; otherwise the first backward pass fails."""
         if isinstance(self.module, FSDPModule):
             self.module._get_fsdp_state()._lazy_init()  # does nothing from the second time on
         context: AbstractContextManager[None] = super().disable_adapter()
@@ -127,7 +127,7 @@ def compile_once(kernels: Any) -> None:
     loops and masks: the kernel is as fast without the distinction.
 
     Args:
-        kernels: the module `verl.utils.kernel.kernels`. Without Triton there is nothing to tell.
+        kernels: the module `verl.utils.kernel.kernels`. Without Triton nothing is changed.
     """
     for name in KERNELS:
         compiled = getattr(kernels, name)  # an autotuner around the compiled function
@@ -146,8 +146,8 @@ class FrozenHandle(FlatParamHandle):
 
     @property
     def _uses_param_mixed_precision(self) -> bool:
-        """True, so that FSDP copies the weights to the GPU as it copies weights of another format. Only that way keeps
-        the copy until its last use (`_free_low_precision_sharded_param` records the stream)."""
+        """True, so that FSDP copies the weights to the GPU as it copies weights of another dtype. Only that code path
+        keeps the copy until its last use (`_free_low_precision_sharded_param` records the stream)."""
         return True
 
     def init_flat_param_attributes(self) -> None:
@@ -169,14 +169,14 @@ class FrozenHandle(FlatParamHandle):
 
 
 def read_reference(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """Build verl's module of a reference, with its weights in the format that it computes in.
+    """Build verl's module of a reference, with its weights in its compute dtype.
 
     Args:
         engine: verl's `FSDPEngine`.
-        build: its `_build_module`.
+        build: the engine's `_build_module`.
 
     Returns:
-        The module. If the user asked for weights in another format than float32, they keep that format.
+        The module. If the user asked for weights in another dtype than float32, they keep that dtype.
     """
     asked, patch = engine.engine_config, transformer_impl.apply_monkey_patch
     computes_in = (asked.mixed_precision or {}).get("param_dtype", "bf16")
@@ -199,7 +199,7 @@ def read_reference(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.n
     finally:
         engine.engine_config, transformer_impl.apply_monkey_patch = asked, patch
     if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
-        # This architecture computes buffers in the format of its weights: build it in float32, and round the weights.
+        # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
         return cast(build(), PrecisionType.to_dtype(computes_in))
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
@@ -207,7 +207,7 @@ def read_reference(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.n
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """Round the weights to `dtype`, in place. Buffers keep their format."""
+    """Round the weights to `dtype`, in place. Buffers keep their dtype."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)

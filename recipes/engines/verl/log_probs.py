@@ -2,8 +2,8 @@
 
 `of_logits` takes logits in memory. `FusedHead` computes each piece from hidden states and the head's weight, and again
 for the gradient, so the full logits are never stored. A piece has as many tokens as fit in `PIECE` logits: that bounds
-the temporary memory, and takes far fewer operations than one token at a time. Both compute in float32, from logits in
-the head's dtype.
+the temporary memory, and takes far fewer operations than one token at a time. `of_logits` and `FusedHead` compute in
+float32, from logits in the head's dtype.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PIECE = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
 def of_logits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities of labels, float32, by the arguments of verl's `logprobs_from_logits_v2`.
+    """Log-probabilities of labels, float32; takes the arguments of verl's `logprobs_from_logits_v2`.
 
     Args:
-        logits: (..., vocabulary), in any floating-point format; read again for the gradient, and not changed.
+        logits: (..., vocabulary), in any floating-point dtype; read again for the gradient, and not changed.
         labels: (...), whole numbers.
     """
     flat = logits.reshape(-1, logits.shape[-1])
@@ -39,8 +39,8 @@ def entropies(logits: torch.Tensor, **_: Any) -> torch.Tensor:
 class FusedHead(torch.nn.Module):
     """verl's `FusedLinearForPPO` (verl/utils/experimental/torch_functional.py:220 (`class FusedLinearForPPO`)).
 
-    verl's rounds entropies to the weight's dtype, and the weight's gradient after every 512 tokens; this class
-    accumulates both in float32.
+    verl's class rounds entropies, and after every 512 tokens the weight's gradient, to the weight's dtype; this class
+    computes entropies and accumulates the gradient in float32.
     """
 
     def forward(
@@ -50,7 +50,7 @@ class FusedHead(torch.nn.Module):
 
         Args:
             hidden_states: (..., hidden), the head's input.
-            vocab_weights: (vocabulary, hidden); computes in autocast's format where that is on, else in its own.
+            vocab_weights: (vocabulary, hidden); the head computes in autocast's dtype if that is on, else in theirs.
             input_ids: (...), the labels.
             temperature: divides the logits.
         """
@@ -143,7 +143,7 @@ def _gradient(
     of_log_probs: torch.Tensor | None,
     of_entropies: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return the gradient of a piece's logits: of log p(label) it is 1 - p, of the entropy H it is -p (log p + H)."""
+    """Return the gradient for a piece's logits: onehot(label) - p for log p(label), -p (log p + H) for entropy H."""
     log_p = logits - log_sums[part, None]
     p = log_p.exp()
     if of_entropies is None:
@@ -153,7 +153,7 @@ def _gradient(
         if of_log_probs is not None:
             found.addcmul_(p, of_log_probs[part, None], value=-1)
     if of_log_probs is not None and labels is not None:
-        chosen = labels[part, None]  # one a row, so that this needs no sum
+        chosen = labels[part, None]  # one label a row, so nothing has to be summed
         found.scatter_(-1, chosen, found.gather(-1, chosen) + of_log_probs[part, None])
     return found
 
@@ -163,6 +163,6 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> t
 
 
 def _pieces(rows: torch.Tensor, vocabulary: int | None = None) -> Iterator[slice]:
-    """Slices of tokens whose logits are a piece."""
+    """Slices of tokens, one for each piece of the logits."""
     size = max(1, PIECE.get(rows.device.type, PIECE["cuda"]) // (vocabulary or rows.shape[-1]))
     return (slice(begin, begin + size) for begin in range(0, len(rows), size))

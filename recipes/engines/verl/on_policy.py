@@ -1,12 +1,12 @@
 """Policy losses for steps with a single update: the policy that is trained is the one that sampled.
 
 verl computes the policy's log-probabilities twice a step: once before the update, as the old ones of the ratio, and
-once in the update itself. Where a step has one update over all its responses, once, both are of the same weights: the
-ratio is 1, whatever the responses. The detached log-probabilities of the update stand for the old pass then, and the
+once in the update itself. Where a step has a single update over all its responses, both passes use the same weights:
+the ratio is always 1. Here the detached log-probabilities of the update replace those of the old pass, and the
 gradient is the same up to the rounding of two passes. TRL does so (GRPOTrainer, `num_iterations == 1`).
 
 verl skips the old pass under `algorithm.rollout_correction.bypass_mode`; it hands vLLM's log-probabilities to the loss
-in place of the old ones. The losses here use them for what they are good for: to compare vLLM with the trainer.
+in place of the old ones. The losses here use them only to compare vLLM with the trainer.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/re
 (`time.sleep(self.poll_interval)`)), so generation times are rounded up to steps of 2 s: up to 2 s are lost
 in every step and validation.
 
-Where the reward raises for a response, verl drops the response, fills the batch up with copies, and says so in its log
-alone (verl/trainer/ppo/v1/agent_loop_tq.py:140 (`status = "failure"`)). Here such a response ends the run.
+Where the reward raises for a response, verl drops the response, fills the batch up with copies, and only logs that
+(verl/trainer/ppo/v1/agent_loop_tq.py:140 (`status = "failure"`)). Here such a response ends the run.
 
 verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns that
 `algorithm.filter_groups.max_num_gen_batches` is ignored): with a reward that is the same for every response, for ever.
@@ -55,12 +55,12 @@ class BoundedReplayBuffer(ReplayBuffer):
         )
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """A step's batch. Raises RuntimeError where too many groups in a row have zero variance."""
+        """A step's batch. Raises RuntimeError if the allowed batches of prompts give too few groups to train on."""
         self._replaced = 0
         return super().sample(*args, **kwargs)
 
     def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> Any:
-        """verl's choice. Raises RuntimeError for a failure, but where the user has verl replace failed groups."""
+        """verl's choice. Raises RuntimeError for a failed response, unless the user lets verl replace failed groups."""
         failed = len(self.failure_keys[partition_id])
         if failed and not self.sync_refill_failed_groups:
             raise RuntimeError(f"{RESPONSE_FAILED} for {failed} of the prompts; the first error is in the log")
@@ -81,7 +81,7 @@ class BoundedReplayBuffer(ReplayBuffer):
         return super()._dapo_filtered_keys(partition_id)
 
     def _refill_within_bounds(self, prompts: int) -> Any:
-        """Submit fresh prompts, as many of them as the bound leaves."""
+        """Submit fresh prompts, at most as many as the bound leaves."""
         prompts = min(prompts, self._left()) if self._most else prompts
         self._replaced += prompts
         return self._refill(prompts) if prompts else None

@@ -1,8 +1,8 @@
 """verl's supervised trainer: its rows, tokenised as whole conversations, and its start on CPUs.
 
 verl tokenises each message alone and raises where the pieces differ from the conversation
-(verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)). With Qwen3's template they do: it puts an empty
-`<think>` block in front of the last answer only.
+(verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)). With Qwen3's template they differ: the template
+puts an empty `<think>` block in front of the last answer only.
 
 On CPUs `torch.distributed.run` starts this module in place of `verl.trainer.sft_trainer`.
 """
@@ -29,7 +29,7 @@ class WholeConversations(MultiTurnSFTDataset):
         tools: Any = None,
         enable_thinking: bool | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """Tokens, loss mask and attention mask: the conversation's for its last message, none for those before."""
+        """Tokens, loss mask and attention mask: the whole conversation's for the last message, else empty."""
         if index + 1 < len(full_message):
             none = torch.zeros(0, dtype=torch.long)
             return none, none, none, {}

@@ -1,9 +1,10 @@
 """verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
 verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
-next validation, and its training dumps keep only the score of a reward's result. `run_ppo` takes a task-runner class;
-ours makes `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
-loads `AgentLoops` in the same process, where all prompts pass through it. `reward_contract.py` tells what a line holds.
+next validation, and verl's training dumps keep only the score of a reward's result. `run_ppo` takes a task-runner
+class; `TaskRunner` registers `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
+loads `AgentLoops` in the same process, where all prompts pass through it. `reward_contract.py` documents what a line
+has.
 
 verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
 """
@@ -56,7 +57,7 @@ class Trainer(PPOTrainerSync):
 
     verl/trainer/ppo/v1/trainer_base.py:1262 (`def _dump_generations`) and
     verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write neither a row's id nor its data source.
-    The latter reads scores and ground truths from the transfer queue and leaves the reward's result there.
+    `_log_rollout_data` reads scores and ground truths from the transfer queue, but not the reward's result.
     """
 
     _results: dict[str, dict[str, Any]]
@@ -96,7 +97,7 @@ class Trainer(PPOTrainerSync):
         reward_extra_infos_dict: dict[str, list[Any]],
         dump_path: str,
     ) -> None:
-        """Add further columns, one value a line."""
+        """Add the row's id, its data source and the reward's result to each line."""
         keys = reward_extra_infos_dict["uid"]
         lines = [{**self._results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
         names = dict.fromkeys(name for line in lines for name in line)
@@ -133,8 +134,8 @@ def _uid(key: str) -> str:
 class EndInOrder(CheckpointCallback):
     """Ends the run after the saved step if a stop was requested.
 
-    verl has no key for that. Its loop runs while `global_steps <= total_training_steps` (`PPOTrainer.fit`), and calls
-    this with the trainer.
+    verl has no key for that. `PPOTrainer.fit` loops while `global_steps <= total_training_steps`, and passes the
+    trainer to this callback.
     """
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:

@@ -29,7 +29,7 @@ RAY_INIT = "ray_kwargs.ray_init"
 ENGINE = "recipes.engines.verl.engine"
 """Module that verl imports in each process that holds a model on GPUs."""
 VENDOR = "recipes"
-"""Name under which that module registers its engine."""
+"""Vendor name under which `ENGINE` registers its engine class."""
 # Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
 """Subclass of verl's manager of agent loops that brings the ids of rows into the dumps."""
@@ -43,7 +43,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
     Raises:
-        RecipeError: verl cannot do what a key asks, or one layer sets two values, by the recipe's and verl's name.
+        RecipeError: verl cannot do what a key asks, or one layer sets a key by the recipe's name and by verl's, to
+            different values.
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
@@ -77,7 +78,7 @@ def _renamed(recipe: Recipe) -> dict[str, Any]:
 
 
 def _algorithm(recipe: Recipe) -> dict[str, Any]:
-    """KL and averages. verl applies a KL coefficient only where one of two switches is on, so both are stated."""
+    """KL and loss averaging. verl applies a KL coefficient only if one of two switches is on, so both are set."""
     in_reward, in_loss = objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)
     keys: dict[str, Any] = {
         "algorithm.use_kl_in_reward": in_reward is not None,
@@ -122,7 +123,7 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """The fused head, in Triton where that takes the model's hidden size, else in PyTorch; and fused Adam."""
+    """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; and fused Adam."""
     fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
     keys: dict[str, Any] = {}
     if fused:
@@ -201,7 +202,7 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
 
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
-    """Return the token budgets of micro-batches; without one in the recipe, k responses of full length fit.
+    """Return the token budgets of micro-batches; by default the micro-batch size times the longest sequence.
 
     `memory_filled` (config/gpus.py) sets the budget of packed passes on GPUs; micro-batch sizes set the others.
     """
@@ -225,7 +226,7 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
     By default verl takes the model's maximum length, and vLLM would reserve cache for it. vLLM starts from random
     weights where the trainer sends every weight before the first use: not with LoRA, where it sends adapters only, nor
     with images, for which vLLM 0.28 keeps the normalisation in buffers that are never sent. verl's validation is greedy
-    unless sampling is set; EasyR1's samples as training does.
+    unless sampling is set; EasyR1's validation samples as training does.
     """
     reads_weights = recipe.worker.actor.model.lora.rank > 0 or recipe.worker.rollout.limit_images > 0
     rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
@@ -285,7 +286,7 @@ def _sampler(recipe: Recipe) -> dict[str, Any]:
 
 
 def _trainer(recipe: Recipe) -> dict[str, Any]:
-    """Length of the run, checkpoint contents, the number kept, and where the run resumes.
+    """Length of the run, contents and number of the checkpoints, and where the run resumes.
 
     verl stops at max_steps or total_epochs, whichever comes first; here, as in EasyR1, max_steps decides if set. An
     epoch has at least one step, so max_steps epochs are always enough.
@@ -309,9 +310,9 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
 
 
 def saves_adapters_alone(recipe: Recipe) -> bool:
-    """Return whether a checkpoint's shards hold the adapters alone; a resumed run reads the model's folder again.
+    """Return whether a checkpoint's shards have the adapters alone; a resumed run reads the base model's folder again.
 
-    Without a whole model beside them the shards are whole, so that verl's own tool can merge them.
+    Without `save_hf_model` the shards have all weights, so that verl's own tool can merge them.
     """
     return bool(recipe.worker.actor.model.lora.rank) and recipe.trainer.save_hf_model
 
@@ -319,7 +320,7 @@ def saves_adapters_alone(recipe: Recipe) -> bool:
 def _settled_natives(recipe: Recipe, keys: dict[str, Any]) -> dict[str, Any]:
     """Return the keys below `verl`, flat, without those that a later layer set under the recipe's name.
 
-    Raises RecipeError where one layer sets both, to different values.
+    Raises RecipeError where one layer sets a key by both names, to different values.
     """
     given = native(recipe)
     for written in recipe.verl:
@@ -391,7 +392,7 @@ def quoted(value: Any) -> str:
 
 
 def _same(default: Any, value: Any) -> bool:
-    """Equal and of one type: 1 is not true, and 1.0 is 1."""
+    """Return whether two values are equal: 1 equals 1.0, but true does not equal 1."""
     if isinstance(default, bool) or isinstance(value, bool):
         return default is value
     return bool(default == value)
@@ -412,10 +413,10 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables that keep the compile caches of PyTorch, Triton and vLLM from run to run.
 
-    By default PyTorch's is in /tmp, until a reboot, and Triton's in one of two folders, depending on which process
-    compiles first. vLLM's processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off
+    By default PyTorch's cache is in /tmp, until a reboot, and Triton's in one of two folders, depending on which
+    process compiles first. vLLM's processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off
     (verl/trainer/constants_ppo.py:93 (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at the same time
-    could corrupt it; torch writes it atomically now (pytorch/pytorch#162432). vLLM has one for each version and model.
+    could corrupt it; torch writes it atomically now (pytorch/pytorch#162432). Each version and model has its own.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
@@ -443,7 +444,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     # The logging level is verl's own; vLLM reads it once, at import.
     defaults = {"VLLM_LOGGING_LEVEL": "WARN", **compile_caches(environ)}
     if recipe.trainer.patches:
-        defaults["VERL_ENGINE_VENDOR"] = VENDOR  # here: a forked process has the variables of its parent, not its own
+        defaults["VERL_ENGINE_VENDOR"] = VENDOR  # set here, since a forked process has its parent's variables
     if importlib.util.find_spec("flashinfer") is None:
         defaults["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return variables | {name: environ.get(name, value) for name, value in defaults.items()}

@@ -22,8 +22,8 @@ CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 """The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
 
 Place = Literal["model", "client", "server", "driver", "cpu verl", "cpu vllm"]
-"""Processes: those that hold a model, those of them that send weights, those with vLLM's server, the driver; on
-machines without a GPU all that import verl, and those with vLLM."""
+"""Kinds of process, in this order: with a model; with a model, and sends its weights; with vLLM's server; the driver;
+on machines without a GPU any that imports verl, and any with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Change:
     gain: str
     pull_request: str
     needed: bool
-    """A machine without a GPU cannot run without it."""
+    """Whether a machine without a GPU cannot run without this change."""
 
 
 CHANGES: list[Change] = []
@@ -69,7 +69,7 @@ def apply(*places: Place) -> None:
 
 
 def original(place: str, name: str) -> Any:
-    """Return verl's or vLLM's own object by the name in a module or `module:Class`, replaced or not."""
+    """Return verl's or vLLM's original attribute of a module or a class (`module:Class`), even if it was replaced."""
     found = ORIGINALS.get((place, name))
     return getattr(_owner(place), name) if found is None else found
 
@@ -301,7 +301,7 @@ def name_of_the_receiving_socket() -> None:
     "that answers at the first token and at the end.",
 )
 def whole_responses() -> None:
-    """verl uses vLLM's last answer to a request alone, and of it no text; vLLM decodes and answers at each token.
+    """verl uses only vLLM's last answer to a request, without its text; vLLM detokenises and answers at each token.
 
     verl/workers/rollout/vllm_rollout/vllm_async_server.py:683 (`final_res = output`). `RequestOutputKind.FINAL_ONLY`
     is not enough: the first answer tells verl that the request was admitted
@@ -420,7 +420,7 @@ def models_inspected_here() -> None:
 def apply_to_loaded() -> None:
     """Make the changes of a process that holds a model, and those of vLLM's server where that is imported.
 
-    The server is not imported for them: that takes seconds, and other processes do not need it.
+    The server is not imported for its changes: that takes seconds, and other processes do not need it.
     """
     apply("model")
     if SERVER in sys.modules:

@@ -1,7 +1,7 @@
 """verl's client of its vLLM server, in each rank of the trainer: it stops sending weights when the receiver fails.
 
-The socket's name has the address of the Ray cluster besides the job's id. Every new cluster gives its first job the
-same id, and two clusters that run at the same time have different addresses.
+The socket's name contains the Ray cluster's address and the job's id. Every new cluster gives its first job the same
+id, and two clusters that run at the same time have different addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recipes.engines.verl import upstream
 
 POLL_MILLISECONDS = 500
 CAUSE_SECONDS = 60.0
-"""Seconds in which the receiver's call has to end with its error once its socket is closed."""
+"""Seconds to wait for the receiver's call to end, with its error, after the receiver has closed its socket."""
 
 RECEIVING: ContextVar[ray.ObjectRef | None] = ContextVar("RECEIVING", default=None)
 """The result of the receiver's call; None on ranks that did not make it. Where one engine spans several GPUs, only its
@@ -76,14 +76,14 @@ class WatchedSocket:
 
 
 class WatchfulSender(BucketedWeightSender):
-    """verl's sender of weights, which gives up once its receiver has.
+    """verl's sender of weights, which raises once its receiver has ended.
 
-    verl's own waits for each acknowledgement without a limit
+    verl's own sender waits for each acknowledgement without a timeout
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
-    vLLM's worker hangs the run. Here each rank sees its worker's end of the socket close, and the rank that called the
-    receivers sees the call end. One failure is seen by neither: a worker that is not its engine's first fails before it
-    opens its socket. Then the run ends at once where adapters are sent; where whole weights are, the ranks wait for one
-    another, and it ends at the timeout of a collective or by the watchdog.
+    vLLM's worker hangs the run. Here each rank notices when its worker closes the socket, and the rank that called the
+    receivers notices when that call ends. Neither notices a worker that is not its engine's first and that fails before
+    it opens its socket. The run then ends at once if adapters are sent; if whole weights are sent, the ranks wait for
+    one another, and the run ends at the timeout of a collective or by the watchdog.
     """
 
     def _init_socket(self) -> None:
@@ -103,7 +103,7 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
         self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{job()}-")
 
     async def _execute_method(self, method: str, non_block: bool = False, **arguments: Any) -> Any:
-        """Call a method of vLLM's workers; what is not waited for are the calls that receive weights."""
+        """Call a method of vLLM's workers; a call with `non_block` receives weights, and its result is kept."""
         result = await super()._execute_method(method, non_block, **arguments)
         if non_block:
             RECEIVING.set(result)

@@ -19,7 +19,7 @@ class Settings:
 
     Args:
         sizes: how many numbers a problem has, at most four; each size is equally likely. (The hub's set has 490,364
-            rows of 40.07 bytes on average, 12 and 8 for each number: 49% of its problems have three numbers.)
+            rows of 40.07 bytes on average, 12 plus 8 for each number: 49% of its problems have three numbers.)
         max_number, max_target: largest number and largest target; the smallest is 1.
         train_size, test_size: problems in each split.
         train_buckets: buckets of the training split's multisets of numbers (see `bucket`); the test split has `test`.
@@ -72,7 +72,7 @@ def solve(numbers: Sequence[int], target: int) -> str | None:
 
 
 def expressions(numbers: tuple[int, ...]) -> dict[float, Expression]:
-    """Every value of an expression that uses each of the numbers once, with the first one found: sums before products.
+    """Every value that an expression over all the numbers can have -> the first such expression, sums before products.
 
     Every split of the numbers into two parts is tried, with every operator between the parts' expressions.
     """

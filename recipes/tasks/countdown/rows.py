@@ -85,7 +85,7 @@ def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Iterator[Split]:
-    """Splits of the hub's data set, or of a local parquet file, for `prepare`; only the settings' sizes are kept."""
+    """Splits of the hub's data set, or of a local parquet file, for `prepare`, of `settings.sizes` only."""
     files = None if path is None else [path]
     table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
 

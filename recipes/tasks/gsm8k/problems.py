@@ -70,7 +70,7 @@ def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]
     """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
 
     One step and two are equally likely, and so is each template with that number of steps. Two splits from different
-    buckets share no calculation, even if their stories have other names and things.
+    buckets share no calculation, not even one with another story.
 
     Raises:
         RecipeError: `PATIENCE` questions in a row were repeats: few or none are left.
@@ -123,7 +123,7 @@ def calculation_key(template: Template, values: dict[str, int]) -> str:
 
 
 def worked_answer(problem: WordProblem) -> str:
-    """The answer as GSM8K writes it: a sentence for each step, with its annotation, and the mark with the gold."""
+    """The answer as GSM8K writes it: a sentence for each step, with its annotation, and the result behind `####`."""
     lines = []
     for number, (left, operator, right) in enumerate(problem.template.steps):
         p, q, value = (problem.values[field] for field in (left, right, RESULTS[number]))

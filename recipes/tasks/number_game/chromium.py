@@ -46,7 +46,7 @@ def find_chromium() -> str:
     """The path of an installed Chromium: `CHROMIUM`, or the first of the usual names on the search path.
 
     Raises:
-        RecipeError: there is none, with how to install it.
+        RecipeError: no Chromium is found; the message says how to install it.
     """
     named = os.environ.get("CHROMIUM")
     path = next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
@@ -186,7 +186,7 @@ def run(jobs: list[Job], openers: list[Opener], work: Callable[[ChromiumScreen, 
 
     Raises:
         RecipeError: the first one that a screen or a job raised, after the other screens finished their current job.
-        KeyboardInterrupt: likewise.
+        KeyboardInterrupt: Ctrl-C; each screen first has `PATIENCE_S` seconds to finish its current job.
     """
     waiting, stop = iter(jobs), threading.Event()  # `next` of a list's iterator is atomic
     failures: list[BaseException] = []

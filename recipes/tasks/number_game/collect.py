@@ -53,7 +53,7 @@ class Episode:
         return Game(**vars(self.appearance), split=self.split, number=self.number, deals=deals)
 
     def plan(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """All fields as a dict that can be written as JSON."""
         return {**vars(self.game), "taps": self.taps}
 
 
@@ -93,7 +93,7 @@ def _tap(deal: Deal, rng: random.Random) -> int:
 class Journal:
     """Finished episodes in a folder, one folder each: `00.png`, `01.png`, ... and `episode.json`.
 
-    An episode's folder appears in one move when all of it is on disk, so what is there is whole.
+    An episode's folder is written under another name and renamed when it is complete, so it is never partial.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +130,7 @@ class Journal:
 
 
 class Collected(NamedTuple):
-    """Episodes that were in the journal already, episodes that were played now, and the rounds of the latter."""
+    """Numbers of episodes already in the journal, of episodes played now, and of rounds in the episodes played now."""
 
     resumed: int
     played: int

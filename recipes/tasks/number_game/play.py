@@ -147,7 +147,7 @@ class GameResult:
 
 
 def read_result(path: Path) -> GameResult:
-    """A `result.json`. Raises RecipeError where it is none."""
+    """Read a `result.json`. Raises RecipeError if the file has no valid result."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

@@ -71,8 +71,8 @@ def from_hub(path: Path | None, revision: str) -> Iterator[Split]:
     """Splits of the hub's set, or of a folder with `train*.parquet` and `test*.parquet`, for `prepare`.
 
     The set states no light and no digits, so its labels are not checked. Screenshots are scaled down until they fit a
-    prompt. Dropped and counted are rows with a broken image, other than one image, or no answer, duplicates, and
-    training rows whose picture the test split has.
+    prompt. Rows with a broken image, several images or none, or no answer are dropped and counted, as are duplicates
+    and training rows whose picture is also in the test split.
     """
     tables = {}
     for split in SPLITS:

@@ -158,12 +158,12 @@ class Settings:
     Args:
         train_size, test_size: screenshots in each split. 1,152 is nine batches of 128 and 128 of each cell of light
             and answer, so that no deal comes twice; 288 is 32 of each cell.
-        rounds: of an episode.
-        languages: of the page, one drawn for each episode.
+        rounds: rounds in an episode.
+        languages: languages of the page, one drawn for each episode.
         looks: "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so
             too, but no theme is in both splits; "plain" is one appearance.
         screens: widths and heights in CSS pixels, one drawn for each episode; multiples of 28 are never resized.
-        test_screens: those of the test split; empty: the same as in training.
+        test_screens: screens of the test split; if empty, `screens`.
     """
 
     train_size: int = 1152
@@ -185,7 +185,7 @@ class Settings:
         return Appearance(lang=rng.choice(self.languages), width=width, height=height, **chosen)
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The settings, and the number of deals in each split, for the manifest."""
         return asdict(self) | {"deals": {split: sum(map(len, cells(split).values())) for split in ("train", "test")}}
 
 

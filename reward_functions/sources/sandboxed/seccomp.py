@@ -20,14 +20,14 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF's l
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in the kernel's struct seccomp_data
 KILL, ALLOW, ERROR = 0x80000000, 0x7FFF0000, 0x00050000
 
-# All numbers are those of x86-64, 0xC000003E for the kernel's audit.
+# All system call numbers are x86-64's, whose audit architecture is 0xC000003E.
 AUDIT, CLONE, CLONE3 = 0xC000003E, 56, 435
-NEWER = 450  # from here on, `DENIED` knows no system call
+NEWER = 450  # `DENIED` lists no system call from this number on
 # fcntl's F_SETOWN F_SETSIG F_SETOWN_EX F_SETLEASE F_NOTIFY and ioctl's FIOASYNC FIOSETOWN SIOCSPGRP make the kernel
 # send a signal of the program's choice, SIGSTOP and SIGKILL included, to a process of its choice.
 SIGNALLING = {72: (8, 10, 15, 1024, 1026), 16: (0x5452, 0x8901, 0x8902)}
-# What a program may do to itself alone, so that it cannot end, limit or slow the runner: kill tgkill, to which 0 is not
-# the process itself; prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr.
+# System calls that a program may use on itself alone, so that it cannot end, limit or slow the runner: kill tgkill,
+# where 0 does not mean the process itself; prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr.
 KILLS, OWN = (62, 234), (302, 142, 144, 203, 314)
 _TABLE = """
 execve 59  execveat 322  ptrace 101  socket 41  shmget 29  shmat 30  shmctl 31  semget 64  msgget 68  mq_open 240

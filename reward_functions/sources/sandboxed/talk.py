@@ -110,7 +110,7 @@ class Codec:
         self.numbers: dict[int, int] = {}  # id of such a container -> its number
         self.strict, self.object_hook, self.parse_float, self.parse_int = True, None, float, int
         self.parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
-        self.scan = make_scanner(self)  # type: ignore[arg-type]  # it takes whatever has the attributes above
+        self.scan = make_scanner(self)  # type: ignore[arg-type]  # make_scanner needs only these attributes
 
     def register(self, pair: list[Any]) -> Any:
         """Register a container under the number that both sides use for it."""
@@ -148,8 +148,8 @@ class Codec:
         """Return JSON for a value, in one line of ASCII.
 
         Raises:
-            ValueError: nested more than `MAX_DEPTH` deep.
-            TypeError: not data, and `describe` rejects it.
+            ValueError: the value is nested more than `MAX_DEPTH` deep.
+            TypeError: the value is not data, and `describe` rejects it.
         """
         kind = type(value)
         if kind is str:
@@ -210,7 +210,7 @@ def data_names() -> list[str]:
 
 
 def module(name: str, path: str) -> Any:
-    """Return a new module for a program, under that name and as `__main__`, as pickle and dataclasses look it up."""
+    """Return a new module for a program, in `sys.modules` as `name` and `__main__` for pickle and dataclasses."""
     made = type(sys)(name)
     made.__dict__.update(__file__=path, __builtins__=builtins)
     sys.modules[name] = sys.modules["__main__"] = made
@@ -358,7 +358,7 @@ class Talk:
         return Fault(status)
 
     def ask(self, operation: str, *arguments: Any, **named: Any) -> Any:
-        """Return what the program answers. Raises what it raised."""
+        """Return the program's answer, or raise the exception that the program raised."""
         if self.status:
             raise Fault(self.status)
         self.asked += 1
@@ -381,7 +381,7 @@ class Talk:
             raise self.stop("runtime_error") from None
         if status == "ok":
             return value
-        if error is None:  # it raised while it was loaded
+        if error is None:  # the program failed while it was loaded
             raise self.stop(status if status in FAILURES else "runtime_error")
         self.raised.append(error)
         raise error
@@ -444,7 +444,7 @@ class Instance(Object):
 
 
 class Solution(Object):
-    """Stands for LeetCode's class."""
+    """Stands for the program's class `Solution`, which LeetCode asks for."""
 
     __slots__ = ()
 
@@ -505,7 +505,7 @@ def describe(value: Any) -> tuple[str, Any]:
 
 
 def update(container: Any, content: Any) -> None:
-    """Give a container of the test's the content of the program's changed copy."""
+    """Replace the content of a test's container by that of the program's changed copy."""
     if isinstance(container, (dict, set)):
         container.clear()
         container.update(content)
@@ -525,9 +525,9 @@ def rebuilt(name: str, arguments: list[Any]) -> BaseException:
 
 
 def close(ours: Fraction, theirs: Fraction) -> bool:
-    """Return whether two numbers are equal within 1e-6, absolute and relative to the expected one.
+    """Return whether two numbers differ by at most 1e-6 * max(1, |theirs|).
 
-    Different integers never are.
+    Different integers are never close.
     """
     difference, size = abs(ours - theirs), abs(theirs)
     return 10**6 * difference <= (size if size > 1 else 1) and 2 * difference < 1
