@@ -154,7 +154,7 @@ MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
 
 
 def filled_batches(recipe: Recipe) -> list[Setting]:
-    """Replace null batch sizes: an update takes the whole step, and a micro-batch divides a GPU's share of it."""
+    """Replace null batch sizes: an update takes the whole step; a micro-batch divides a GPU's share of an update."""
     actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
 
     def micro(prompts: int, most: int) -> int:

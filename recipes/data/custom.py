@@ -57,7 +57,8 @@ class Conversion:
     Attributes:
         val: validation files; without any, a share of the training rows is held out for validation.
         columns: the files' names for our fields.
-        val_share: share of each source's rows and prompts that is held out; `seed` seeds the choice.
+        val_share: share of each source that is held out, at most 500 prompts; `Prompts.held_out` has the rule, and
+            `seed` seeds the choice.
     """
 
     train: tuple[Path, ...]

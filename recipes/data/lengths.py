@@ -115,7 +115,7 @@ def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
 
 
 MOST_DROPPED = 0.1
-"""Largest share of training prompts that is dropped without the user asking for it: outliers, not part of the data."""
+"""Largest share of training prompts that is dropped without the user asking for it: so few prompts are outliers."""
 
 
 def check_lengths(lengths: Counter[int], recipe: Recipe) -> list[str]:

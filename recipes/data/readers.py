@@ -160,7 +160,7 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
 
 
 def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
-    """Return the record behind a JSON value. Raises RecordError that names the place, the field and an example."""
+    """Return the record behind a JSON value. Raises RecordError that names the place, and the field at fault."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
     given = {name: value for name, value in raw.items() if value is not None}

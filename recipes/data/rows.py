@@ -139,7 +139,7 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
 
 
 def row_count(recipe: Recipe, key: str = "data.train_files") -> int:
-    """Rows of a split, from the files' footers; 0 where a file is missing or cannot be read."""
+    """Rows of a split, from the files' footers; a missing file has none, and a file that cannot be read makes it 0."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

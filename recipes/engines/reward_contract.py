@@ -24,7 +24,7 @@ from recipes.errors import RecipeError
 ACCURACY = ("acc", "accuracy")
 """Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
 RIGHT = 1.0 - 1e-9
-"""A stated accuracy may be a mean such as (0.1 + 0.2 + 0.7), which rounding leaves a little below 1."""
+"""A stated accuracy may be a sum such as 0.7 + 0.2 + 0.1, which rounding leaves a little below 1."""
 SHOWN = 80
 """Characters of a response in a message."""
 REWARD_STD = "reward_std"

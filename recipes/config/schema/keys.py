@@ -45,7 +45,7 @@ DEFAULT = Source("default", "default of the schema")
 class Setting:
     """The value of a dotted key, as text where a variable or an argument gives it.
 
-    `spelled` is the name as it was written, where it is not `path`: verl's own, a variable's, or the whole argument.
+    `spelled` is the name as it was written, for messages: the path, verl's own name, a variable's, or an argument.
     """
 
     path: str

@@ -1,8 +1,8 @@
 """What EasyR1's patched source calls to write metrics, responses and whole models, and to run without a GPU.
 
-`trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names. A dump has one
-file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Only the functions that a rank calls
-import torch.
+`trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names too. A dump has
+one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Only the functions that a rank
+calls import torch.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def set_again(worker: Any) -> None:
 
 
 def stand_in() -> None:
-    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. Memory figures are the machine's."""
+    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. The free memory is the machine's."""
     import psutil
     import torch
 

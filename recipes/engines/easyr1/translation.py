@@ -1,6 +1,6 @@
 """A recipe as EasyR1's keys, command and environment.
 
-The names are EasyR1's already; keys that only verl has must be at their default.
+Nearly all names are EasyR1's already; keys that only verl has must be at their default.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _ON_CPUS = {
     **{f"worker.{role}.fsdp.enable_rank0_init": False for role in ("actor", "ref")},
     **{f"worker.{role}.padding_free": True for role in ("actor", "ref")},
 }
-"""Ranks read the weights themselves, since gloo sends no CPU tensors in FSDP's place of NCCL; and EasyR1's changes of
-transformers' models (mixed rows of Qwen2-VL) come with packing only."""
+"""Each rank reads the weights itself: FSDP would send rank 0's by NCCL, which CPUs lack. Packing is on, since EasyR1
+changes transformers' models (rows with and without images for Qwen2-VL) only with it."""
 
 
 def _offloads(recipe: Recipe) -> dict[str, Any]:

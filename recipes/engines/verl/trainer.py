@@ -80,7 +80,7 @@ class Trainer(PPOTrainerSync):
         """Select the columns that a model's pass reads: tensors, and the images where it is a vision model.
 
         verl sends each pass the rows' texts and dictionaries too, and builds one object for each of them:
-        verl/utils/transferqueue_utils.py:305 (`fields = meta.fields`).
+        verl/utils/transferqueue_utils.py:309 (`fields = meta.fields`).
         """
         first = KVBatchMeta(keys=batch.keys[:1], tags=batch.tags[:1], partition_id=batch.partition_id)
         columns = kv_batch_meta2batch_meta(first).field_schema

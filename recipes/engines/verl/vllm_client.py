@@ -81,9 +81,9 @@ class WatchfulSender(BucketedWeightSender):
     verl's own sender waits for each acknowledgement without a timeout
     (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`)), so that an exception in
     vLLM's worker hangs the run. Here each rank notices when its worker closes the socket, and the rank that called the
-    receivers notices when that call ends. Neither notices a worker that is not its engine's first and that fails before
-    it opens its socket. The run then ends at once if adapters are sent; if whole weights are sent, the ranks wait for
-    one another, and the run ends at the timeout of a collective or by the watchdog.
+    receivers notices when that call ends, which is when the engine's first worker has received all. So neither notices
+    another worker that fails before it opens its socket. The run then ends at once if adapters are sent; if whole
+    weights are sent, the ranks wait for one another, until a collective's timeout or the watchdog ends the run.
     """
 
     def _init_socket(self) -> None:

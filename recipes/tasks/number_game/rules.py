@@ -125,7 +125,7 @@ DEFAULT_SCREEN = SCREENS[0]
 
 @dataclass(frozen=True)
 class Appearance:
-    """The options of one episode; the values are those of `CHOICES`, sizes are CSS pixels of the screen."""
+    """The options of one episode; the values are those of `CHOICES`, width and height are CSS pixels."""
 
     lang: str = "en"
     theme: str = "paper"
@@ -162,7 +162,8 @@ class Settings:
         languages: languages of the page, one drawn for each episode.
         looks: "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so
             too, but no theme is in both splits; "plain" is one appearance.
-        screens: widths and heights in CSS pixels, one drawn for each episode; multiples of 28 are never resized.
+        screens: widths and heights in CSS pixels, one drawn for each episode; within `min_pixels` and
+            `max_pixels` multiples of 28 are never resized.
         test_screens: screens of the test split; if empty, `screens`.
     """
 

@@ -1,4 +1,4 @@
-"""A filter for system calls: no new processes, no programs, no sockets, no shared memory, no signals to others.
+"""A filter for system calls: no new processes, no programs, no network sockets, no shared memory, no signals to others.
 
 Bubblewrap alone already takes away network, files and capabilities. The filter also forbids new processes: there
 is no fork bomb, and the memory limit, which the kernel applies to each process, holds for the whole program. It also
