@@ -33,7 +33,7 @@ from recipes.data.rows import (
     write_data,
     write_split,
 )
-from recipes.data.splits import Prompts
+from recipes.data.splits import MOST_VALIDATION, Prompts
 from recipes.errors import RecipeError
 from recipes.files import sha256
 from recipes.model_files import local_model, model_config, text_config
@@ -446,7 +446,7 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
         counts.append(f"{each.split} {each.rows:,} ({sources})")
     lines = [f"rows: {'; '.join(counts)}; in {relative_to_cwd(folder)}"]
     if not conversion.val:
-        share = f"{conversion.val_share:.0%} of each source's prompts"
+        share = f"{conversion.val_share:.0%} of each source's prompts, {MOST_VALIDATION} at most"
         lines.append(f"note: no validation data given: {share} are held out for it")
     if held_out := train.dropped.get(HELD_OUT):
         lines.append(

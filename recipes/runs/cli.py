@@ -18,7 +18,7 @@ Name = Annotated[str, typer.Argument(help="a run's name or folder; default: the 
 
 @app.callback()
 def about() -> None:
-    """Runs in artifacts/runs, living or ended. Only files are read: a run does not notice."""
+    """Runs in artifacts/runs, living or ended. The commands read files; only `stop` acts on a run."""
 
 
 @app.command("list")
