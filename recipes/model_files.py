@@ -8,6 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+"""Files of which a folder with a tokenizer has at least one."""
+TOKENIZER_FILES = (
+    *(*TOKENIZERS, "vocab.txt", "merges.txt"),
+    *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"),
+)
+"""Files that decide which tokens a prompt has."""
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""Files of which a folder with an image processor has at least one."""
+PROCESSOR_FILES = (*PROCESSORS, "video_preprocessor_config.json")
+"""Files that decide what a model sees of images and videos."""
+
 
 def local_model(name: str | None) -> Path | None:
     """Return a model's folder on this machine: `name` itself or its revision in the hub's cache, else None.

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from recipes.data.manifests import find_manifest, read_manifest
+from recipes.data.manifests import find_manifest
 from recipes.errors import RecipeError
 from recipes.files import write_whole
-from recipes.model_files import local_model, positions
+from recipes.model_files import TOKENIZER_FILES, local_model, positions
 from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
 
 BATCH = 256
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 LEAST_VOCABULARY = 16
 """A tokenizer with fewer tokens is the placeholder that transformers makes for a folder without a tokenizer."""
@@ -84,8 +83,10 @@ def count_split(
     """
     import pyarrow.parquet as pq
 
-    kept = _kept_file(path, tokenizer, chat_template) if find_manifest(path) and Path(tokenizer).is_dir() else None
-    if kept is not None and kept.is_file():
+    manifest, kept = find_manifest(path), None
+    if manifest and Path(tokenizer).is_dir():
+        kept = _kept_file(path, manifest.sha256, tokenizer, chat_template)
+    if kept and kept.is_file():
         return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
     lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template, trust_remote_code=trust_remote_code)
     with progress_bar() as progress, pq.ParquetFile(path) as file:
@@ -100,15 +101,15 @@ def count_split(
             encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths.update(len(ids) for ids in encoded["input_ids"])
             progress.advance(task, len(batch))
-    if kept is not None:
+    if kept:
         write_whole(kept, json.dumps(dict(sorted(lengths.items()))))
     return lengths
 
 
-def _kept_file(path: Path, tokenizer: str, chat_template: str | None) -> Path:
+def _kept_file(path: Path, rows: str, tokenizer: str, chat_template: str | None) -> Path:
     """Name of the file for the counts: it changes with the rows, the tokenizer and the template."""
-    digest = sha256((read_manifest(path).sha256 + (chat_template or "")).encode())
-    for name in _TOKENIZER_FILES:
+    digest = sha256((rows + (chat_template or "")).encode())
+    for name in TOKENIZER_FILES:
         if (file := Path(tokenizer) / name).is_file():
             digest.update(file.read_bytes())
     return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")

@@ -22,7 +22,7 @@ from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.files import sha256
-from recipes.model_files import local_model, weight_files
+from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.python_files import contents
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
@@ -38,11 +38,6 @@ ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
 """Content that is no key and decides the order of the rows."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
 """verl's own keys that are settings; those below `data` decide the order of rows, and the others are content."""
-TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
-    *("special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json"),
-)
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SAMPLED, PIECES = 1 << 16, 32
 """Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
 

@@ -15,10 +15,9 @@ from typing import Any
 from recipes.config import PathKey, Recipe
 from recipes.data.rows import IMAGE_MARK, prompt_column, structured
 from recipes.errors import RecipeError, counted
-from recipes.model_files import local_model
+from recipes.model_files import PROCESSORS, local_model
 from recipes.preflight import data_files
 from recipes.preflight.child import ask
-from recipes.preflight.fingerprint import PROCESSOR_FILES
 
 ROWS_AT_ONCE = 64
 MOST_DECODED = 256
@@ -44,11 +43,11 @@ def check_images(recipe: Recipe) -> list[str]:
         return []
     name = recipe.worker.actor.model.model_path or ""
     folder = local_model(name)
-    if folder is None or not any((folder / file).is_file() for file in PROCESSOR_FILES[:2]):  # the third is for videos
+    if folder is None or not any((folder / file).is_file() for file in PROCESSORS):
         if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
             return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         raise recipe.error(
-            f"the rows have images, and {name} has no processor for images ({PROCESSOR_FILES[0]})",
+            f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})",
             "set MODEL_PATH to a vision-language model",
             "worker.actor.model.model_path",
         )

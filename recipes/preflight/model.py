@@ -8,10 +8,9 @@ from typing import Any
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.names import native
 from recipes.errors import RecipeError
-from recipes.model_files import gguf_file, local_model, model_config, positions, read_json, weight_files
+from recipes.model_files import TOKENIZERS, gguf_file, local_model, model_config, positions, read_json, weight_files
 from recipes.paths import model_dir
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 POINTER_BYTES = 1024
 """A smaller weight file is a git-lfs pointer."""
 
@@ -62,7 +61,7 @@ def _check_folder(recipe: Recipe, key: PathKey) -> None:
             raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
         if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
             raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    if not any((folder / name).is_file() for name in TOKENIZERS):
         raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
 
 
