@@ -166,7 +166,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """Read calls. Each of `inputs` is a list of arguments, or text with one JSON value per line, as in verl's data."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    calls = []
+    calls, codec = [], Codec(describe, {})
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -177,7 +177,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
         try:
-            Codec(describe, {}).message("function", [name, *given], {})
+            codec.message("function", [name, *given], {})
         except (ValueError, RecursionError) as error:
             raise TruthError(f"an input of {name} is nested too deeply") from error
         calls.append((name, given, wanted))
@@ -292,18 +292,18 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
     if tests.kind == "script":
         answers = zip(statuses, results, tests.outputs, strict=True)
         right = [status == "ran" and same_text(result["output"], want) for status, result, want in answers]
-        guessed = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
+        yes_or_no = all(want.strip().lower() in YES_OR_NO for want in tests.outputs)
     else:
         right = [status == "held" for status in statuses]
-        if tests.kind == "calls":  # from the truth: the sandbox marks only the tests that it reached
-            guessed = all(isinstance(expected, bool) for _, _, expected in tests.inputs)
+        if tests.kind == "calls":
+            yes_or_no = all(isinstance(expected, bool) for _, _, expected in tests.inputs)
         else:
-            guessed = all(result["output"] == "b" for result in results)
+            yes_or_no = all(result["output"] == "b" for result in results)
     if all(right):
         return len(right), ""
     failures = (status for status, each in zip(statuses, right, strict=True) if not each)
     first = next(failures)
-    return 0 if guessed else sum(right), "wrong" if first in ("ran", "failed") else first
+    return 0 if yes_or_no else sum(right), "wrong" if first in ("ran", "failed") else first
 
 
 def same_text(output: str, expected: str) -> bool:

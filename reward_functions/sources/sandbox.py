@@ -86,7 +86,7 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
     Returns:
         One dict per test with `status` and `output`. A script that ended well has status "ran", and its output is what
         it printed. A call or an assert has status "held" or "failed", or "gold_unparsable" if it is not a valid test;
-        its output is "b" if a program that always answers True or False passes it.
+        an assert's output is "b" if a program that always answers True or False passes it.
         "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:

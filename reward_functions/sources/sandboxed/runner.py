@@ -291,12 +291,14 @@ def run_tests(request: dict[str, Any], limits: dict[str, Any]) -> None:
 
     send("started")
     begin()
-    guesses = [talk.guessed(kind, test, True) or talk.guessed(kind, test, False) for test in tests]
+    marks = [b""] * len(tests)
+    if kind == "asserts":  # what a call should return is known outside
+        marks = [b"b" if talk.holds_for(True, test) or talk.holds_for(False, test) else b"" for test in tests]
     send("tested")
     begin()
     loaded, asking = child.line() is not None, talk.Talk(answer, data_names, kind == "asserts")
-    for test, guess in zip(tests, guesses):  # noqa: B905
+    for test, mark in zip(tests, marks):  # noqa: B905
         begin()
-        send(talk.judged(kind, test, asking) if loaded else child.failure(), b"b" if guess else b"", child.cpu())
+        send(talk.judged(kind, test, asking) if loaded else child.failure(), mark, child.cpu())
         if asking.gone:
             return

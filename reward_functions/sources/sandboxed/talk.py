@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # importing typing does too
 
 MAX_DEPTH = 150
 MAX_ITEMS = 100_000  # of an iterator, which is sent as a whole
-MAX_GUESSES = 1000  # calls in a test that runs against a constant instead of the program
+MAX_CONSTANTS = 1000  # calls in a test that runs against a constant instead of the program
 LONG_INT = 1024  # bits; longer ones go as hexadecimal digits, since Python refuses long decimal ones
 MAX_EXPONENT = 5000  # of a Decimal; with an exponent of 10 ** 9 its Fraction would fill the memory
 INFINITY = float("inf")
@@ -466,7 +466,7 @@ for name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Object, f"__{name}__", compare(name))
 
 
-class Guess:
+class Constant:
     """Stands for a program in which every call returns one constant, except that a class returns an instance."""
 
     def __init__(self, constant: bool, is_class: bool, asked: list[int]) -> None:
@@ -474,14 +474,14 @@ class Guess:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         self.asked[0] += 1
-        if self.asked[0] > MAX_GUESSES:
+        if self.asked[0] > MAX_CONSTANTS:
             raise Fault
-        return Guess(self.constant, False, self.asked) if self.is_class else self.constant
+        return Constant(self.constant, False, self.asked) if self.is_class else self.constant
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Guess(self.constant, False, self.asked)
+        return Constant(self.constant, False, self.asked)
 
 
 class Names(dict[str, "Any"]):
@@ -588,13 +588,11 @@ def execute(test: Test, look: Callable[[str], Any]) -> None:
     exec(compile(text, "<test>", "exec", dont_inherit=True), scope)  # allowed: the sandbox; the text is the truth's
 
 
-def guessed(kind: str, test: Test, constant: bool) -> bool:
-    """Return whether a test holds for a program that always answers `constant`."""
-    if kind == "calls":
-        return test[2] is constant
+def holds_for(constant: bool, test: Test) -> bool:
+    """Return whether an assert holds for a program that always answers `constant`."""
     asked = [0]
     try:
-        execute(test, lambda name: Guess(constant, name == "Solution", asked))
+        execute(test, lambda name: Constant(constant, name == "Solution", asked))
     except BaseException:  # allowed: a test may raise anything
         return False
     return True
