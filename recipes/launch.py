@@ -13,12 +13,13 @@ import typer
 from rich.console import Console
 
 from recipes import preflight, usage
-from recipes.config import Recipe, accounting, dry_run, load, to_yaml
+from recipes.config import Recipe, accounting, load, to_yaml, total_steps
+from recipes.config.variables import is_on
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
-from recipes.errors import counted, reported_errors
+from recipes.errors import counted, raise_together, reported_errors
 from recipes.paths import python_path
 from recipes.preflight import cluster, resume
 from recipes.runs import folder as runs
@@ -41,7 +42,7 @@ def main(
             usage.show(console) if task is None else usage.show_options(console, task)
             raise typer.Exit(0 if help else 2)
         recipe = load(task, arguments=overrides or ())
-        if dry or dry_run(os.environ):
+        if dry or is_on(os.environ, "DRY_RUN"):
             raise typer.Exit(show_plan(recipe))
         raise typer.Exit(run(recipe, console, task, overrides or ()))
 
@@ -59,9 +60,11 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     console.print(preflight.heading(recipe))
     notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
-    for note in [*notes, *preflight.run_checks(recipe)]:
+    found = preflight.findings(recipe)
+    raise_together(found.errors)
+    for note in [*notes, *found.remarks]:
         console.print(f"note: {note}")
-    total = accounting(recipe, row_count(recipe)).total_steps or None
+    total = total_steps(recipe, row_count(recipe)) or None
     with runs.opened(str(recipe.trainer.experiment_name)) as files:
         begin = resume.repaired(recipe)
         last = resume.steps_done(recipe)
@@ -102,8 +105,7 @@ def show_plan(recipe: Recipe) -> int:
     print(to_yaml(recipe))
     print(runs.script(ENGINES[recipe.engine].command(recipe), trainer_variables(recipe, Path("metrics.jsonl"))))
     rows = row_count(recipe)
-    plan = accounting(recipe, rows)
-    for name, value in plan.table():
+    for name, value in accounting(recipe, rows).items():
         unknown = not rows and (name in ("training rows", "steps per epoch") or value == "0")
         print(f"# {name}: {'known when the data is made' if unknown else value}")
     findings = preflight.dry(recipe)

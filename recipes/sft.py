@@ -23,9 +23,10 @@ from jinja2 import TemplateError
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from recipes.config import Recipe, dry_run, load
+from recipes.config import Recipe, load
 from recipes.config.layers import flatten, read
 from recipes.config.names import verl_package
+from recipes.config.variables import is_on
 from recipes.data.custom import ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
@@ -313,7 +314,7 @@ def main(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
         chosen = plan(task, arguments or (), os.environ)
-        if dry_run(os.environ):
+        if is_on(os.environ, "DRY_RUN"):
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             return

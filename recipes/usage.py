@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
-from recipes.config.variables import CONTROLS, VARIABLES, usual_name
+from recipes.config.variables import CONTROLS, options
 from recipes.paths import ROOT
 from recipes.runs.summary import launcher
 
@@ -29,7 +29,9 @@ def show(console: Console) -> None:
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
     console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.algorithms()) + "\n")
-    keys = [(" or ".join(variable.names), variable.key) for variable in VARIABLES]
+    keys = [
+        (leaf.info.variable.replace(" ", " or "), path) for path, leaf in leaves(Recipe).items() if leaf.info.variable
+    ]
     for title, rows in (("variables that steer the launcher", CONTROLS.items()), ("variables that set a key", keys)):
         table = Table(title=title, box=None, title_justify="left", show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
@@ -45,11 +47,11 @@ def show_options(console: Console, task: str) -> None:
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
     entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in OPTIONS_WITHOUT_KEY]
-    for variable in VARIABLES:
-        default = _as_typed(recipe.value(variable.key))
-        option = f"--{usual_name(variable)}" + (f" [{default}]" if default else "")
-        names = f"{', '.join(variable.names)}; {variable.key}"
-        entries.append((option, leaves(Recipe)[variable.key].info.doc, names))
+    usual = {tuple(leaf.path for leaf in keys): (keys[0], name) for name, keys in reversed(options().items())}
+    for paths, (leaf, name) in reversed(usual.items()):
+        default = _as_typed(recipe.value(leaf.path))
+        option = f"--{name}" + (f" [{default}]" if default else "")
+        entries.append((option, leaf.info.doc, f"{leaf.info.variable.replace(' ', ', ')}; {', '.join(paths)}"))
     lines = [line for option, *texts in entries for line in (option, *(f"    {text}" for text in texts if text))]
     closing = (
         "\n--option value, --option=value and the variable set one key; options win over variables. Any other key, of\n"

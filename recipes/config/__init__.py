@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from recipes.config.accounting import Accounting, accounting
+from recipes.config.accounting import accounting, total_steps
 from recipes.config.checks import check, remarks
 from recipes.config.path_keys import PathKey, path_keys
 from recipes.config.resolve import load, tasks, to_yaml
 from recipes.config.schema import Recipe
-from recipes.config.variables import dry_run
 from recipes.memory.gpus import visible_gpus
 
 __all__ = [
-    "Accounting",
     "PathKey",
     "Recipe",
     "accounting",
     "check",
-    "dry_run",
     "load",
     "path_keys",
     "remarks",
     "tasks",
     "to_yaml",
+    "total_steps",
     "visible_gpus",
 ]

@@ -5,51 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
 from recipes.errors import RecipeError
-
-
-@dataclass(frozen=True)
-class Accounting:
-    """The arithmetic of a recipe. Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses.
-
-    Attributes:
-        prompts, responses, updates: number of each in one step; `updates` counts those of all `ppo_epochs`.
-        responses_per_gpu: responses that one data-parallel rank computes for an update.
-        accumulation_steps: forward and backward passes of a GPU for one update. With dynamic batching (`dynamic`) this
-            is an upper bound, reached when every response has full length.
-        steps_per_epoch: full steps of one epoch; rows that do not fill a step are dropped.
-        tokens_per_step: an upper bound, reached when every prompt and response has full length.
-    """
-
-    rows: int
-    prompts: int
-    responses: int
-    updates: int
-    responses_per_gpu: int
-    accumulation_steps: int
-    dynamic: bool
-    steps_per_epoch: int
-    total_steps: int
-    tokens_per_step: int
-
-    def table(self) -> list[tuple[str, str]]:
-        """Rows of name and value in words, for printing."""
-        most = "at most " if self.dynamic else ""
-        return [
-            ("training rows", f"{self.rows:,}"),
-            ("prompts per step", f"{self.prompts:,}"),
-            ("responses per step", f"{self.responses:,}"),
-            ("updates per step", f"{self.updates:,}"),
-            ("responses per update and GPU", f"{self.responses_per_gpu:,}"),
-            ("gradient-accumulation steps per update", f"{most}{self.accumulation_steps:,}"),
-            ("steps per epoch", f"{self.steps_per_epoch:,}"),
-            ("total steps", f"{self.total_steps:,}"),
-            ("tokens per step", f"at most {self.tokens_per_step:,}"),
-        ]
 
 
 def data_parallel(recipe: Recipe) -> int:
@@ -57,28 +16,44 @@ def data_parallel(recipe: Recipe) -> int:
     return max(1, recipe.n_gpus // recipe.worker.actor.ulysses_size)
 
 
-def accounting(recipe: Recipe, rows: int) -> Accounting:
-    """Count what a recipe does with `rows` training rows (0 where they are not known yet)."""
-    data, actor, rollout, trainer = recipe.data, recipe.worker.actor, recipe.worker.rollout, recipe.trainer
-    prompts = data.rollout_batch_size
-    responses = prompts * rollout.n
-    updated = settled(actor.global_batch_size)
-    per_gpu = math.ceil(updated * rollout.n / data_parallel(recipe))
-    used = min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
-    steps_per_epoch = used // prompts
-    total = trainer.max_steps if trainer.max_steps is not None else steps_per_epoch * trainer.total_epochs
-    return Accounting(
-        rows=used,
-        prompts=prompts,
-        responses=responses,
-        updates=max(1, prompts // updated) * actor.ppo_epochs,
-        responses_per_gpu=per_gpu,
-        accumulation_steps=math.ceil(per_gpu / _responses_of_a_pass(recipe)),
-        dynamic=actor.dynamic_batching,
-        steps_per_epoch=steps_per_epoch,
-        total_steps=total,
-        tokens_per_step=responses * (data.max_prompt_length + data.max_response_length),
-    )
+def used_rows(recipe: Recipe, rows: int) -> int:
+    """The training rows, of so many, that a run reads."""
+    most = recipe.data.train_max_samples
+    return min(rows, most) if most > 0 else rows
+
+
+def updates(recipe: Recipe) -> int:
+    """Updates of one step, in all `ppo_epochs`."""
+    actor = recipe.worker.actor
+    return max(1, recipe.data.rollout_batch_size // settled(actor.global_batch_size)) * actor.ppo_epochs
+
+
+def total_steps(recipe: Recipe, rows: int) -> int:
+    """Steps of a run over so many training rows; rows that do not fill a step are dropped in every epoch."""
+    steps = used_rows(recipe, rows) // recipe.data.rollout_batch_size * recipe.trainer.total_epochs
+    return steps if recipe.trainer.max_steps is None else recipe.trainer.max_steps
+
+
+def accounting(recipe: Recipe, rows: int) -> dict[str, str]:
+    """What a recipe does with `rows` training rows (0 where they are not known yet): names and values in words.
+
+    Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses. The bounds are reached when
+    every prompt and response has full length.
+    """
+    prompts, actor, n = recipe.data.rollout_batch_size, recipe.worker.actor, recipe.worker.rollout.n
+    used, per_gpu = used_rows(recipe, rows), math.ceil(settled(actor.global_batch_size) * n / data_parallel(recipe))
+    passes = math.ceil(per_gpu / _responses_of_a_pass(recipe))
+    return {
+        "training rows": f"{used:,}",
+        "prompts per step": f"{prompts:,}",
+        "responses per step": f"{prompts * n:,}",
+        "updates per step": f"{updates(recipe):,}",
+        "responses per update and GPU": f"{per_gpu:,}",
+        "gradient-accumulation steps per update": f"{'at most ' * actor.dynamic_batching}{passes:,}",
+        "steps per epoch": f"{used // prompts:,}",
+        "total steps": f"{total_steps(recipe, rows):,}",
+        "tokens per step": f"at most {prompts * n * recipe.longest:,}",
+    }
 
 
 def _responses_of_a_pass(recipe: Recipe) -> int:

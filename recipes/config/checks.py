@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from recipes.config import objective, rewards
-from recipes.config.accounting import accounting, divisors, nearest
+from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
@@ -24,17 +25,9 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
         recipe: a resolved recipe.
         gpus: number of GPUs of this machine; None skips the check against it.
     """
-    for error in problems(recipe, gpus):
+    others = (rewards.problems, batches, _lengths, objective.problems, _adapters, _best_checkpoint, _without_effect)
+    for error in chain(_groups(recipe), _machines(recipe, gpus), *(find(recipe) for find in others)):
         raise error
-
-
-def problems(recipe: Recipe, gpus: int | None = None) -> Iterator[RecipeError]:
-    """Every mistake, the most fundamental first."""
-    yield from _groups(recipe)
-    yield from _machines(recipe, gpus)
-    yield from rewards.problems(recipe)
-    for find in (batches, _lengths, objective.problems, _adapters, _best_checkpoint, _without_effect):
-        yield from find(recipe)
 
 
 def require_supported(recipe: Recipe, engine: str) -> None:
@@ -55,8 +48,7 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on valid but hardly intended settings: unread variables, misplaced KL, clips that never act."""
-    updates = accounting(recipe, 0).updates
-    return [*recipe.notes, *objective.remarks(recipe, updates)]
+    return [*recipe.circumstances.notes, *objective.remarks(recipe)]
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:

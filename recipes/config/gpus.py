@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from recipes.config import objective
@@ -16,11 +15,9 @@ from recipes.config.schema.keys import settled
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia
 from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
-from recipes.memory.fit import Asked
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
-from recipes.paths import ROOT
 
 
 def lacks(package: str, environ: Mapping[str, str]) -> bool:
@@ -45,7 +42,7 @@ STRATEGY = "worker.actor.strategy"
 def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     key, on_cpus = "worker.actor.model.override_config", recipe.hardware == "cpu"
-    architecture = model_config(model_folder(recipe.worker.actor.model.model_path)).get("model_type")
+    architecture = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type")
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     decided_by = "worker.actor.padding_free" if on_cpus else key
     by_machine = recipe.source_of(decided_by).layer == "hardware" and (on_cpus or attention not in (None, "sdpa"))
@@ -126,19 +123,14 @@ FUSED_WIDTH = 128
 (`hidden_size % 128 == 0`)."""
 
 
-def model_folder(name: str | None) -> Path | None:
-    """The folder of a local model: its path as it is typed, or relative to the repository's root."""
-    return local_model(name) or local_model(str(ROOT / (name or "")))
-
-
 def model_shape(name: str | None) -> Shape | None:
     """The sizes of a local model, or of a published one by its name; None where they are not known."""
-    return shape(model_folder(name)) or published_shape(name or "")
+    return shape(local_model(name)) or published_shape(name or "")
 
 
 def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
     """The GPUs that a run takes: those that it is planned for, else the first ones visible on this machine."""
-    planned = recipe.planned_gpus
+    planned = recipe.circumstances.planned_gpus
     return list(nvidia.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if planned is None else planned)
 
 
@@ -163,7 +155,7 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         shape=sizes,
         gpu=gpu.total if gpu else None,
         in_use=gpu.used if gpu else 0,
-        host=host_memory() if recipe.planned_gpus is None else None,
+        host=host_memory() if recipe.circumstances.planned_gpus is None else None,
         ranks=shards if 0 < shards < recipe.n_gpus else recipe.n_gpus,
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,
@@ -187,13 +179,13 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         eager=rollout.enforce_eager,
     )
     given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
-    return fit.settled(plan, replace(Asked(**given), **_passes(recipe, plan)))
+    return fit.settled(plan, given | _passes(recipe, plan))
 
 
-def asked(recipe: Recipe, plan: MemoryPlan) -> Asked:
+def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
     """Return the memory settings (`fit.KEYS`) that a file or the user set, and those that memory never decides."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
-    return Asked(**{**decided, **_passes(recipe, plan)})
+    return decided | _passes(recipe, plan)
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
@@ -236,7 +228,7 @@ def vllm_filled(recipe: Recipe) -> list[Setting]:
         settings.append(Setting(DECODING, sequences, Source("hardware", "a step's responses over vLLM's engines")))
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
         settings.append(Setting(GRAPHS, fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}")))
-    config = text_config(model_config(model_folder(recipe.worker.actor.model.model_path)))
+    config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
     scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
     if recipe.worker.actor.use_fused_kernels and scaled:
         settings.append(
@@ -248,13 +240,12 @@ def vllm_filled(recipe: Recipe) -> list[Setting]:
 def memory_filled(recipe: Recipe) -> list[Setting]:
     """Replace nulls by the fastest settings that fit the free memory of the GPU that has the least."""
     plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
-    chosen = plan or replace(
-        fit.UNKNOWN, forward_tokens=recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN.forward_tokens
-    )
+    tokens = recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN["forward_tokens"]
+    chosen = vars(plan) if plan else fit.UNKNOWN | {"forward_tokens": tokens}
     source = Source("hardware", "what fits the free memory of a GPU" if plan else "model or GPU is not known yet")
     settings: list[Setting] = []
     for name, key in fit.KEYS.items():
-        value, is_pass = getattr(chosen, name), name in ("update_tokens", "forward_tokens")
+        value, is_pass = chosen[name], name in ("update_tokens", "forward_tokens")
         if recipe.value(key) is None and (not is_pass or _filled_by_tokens(recipe)):
             settings.append(Setting(key, max(value, longest) if is_pass else value, source))
     return settings

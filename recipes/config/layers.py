@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from recipes.config.schema import Setting, Source, leaves, sections
+from recipes.config.schema import Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
@@ -65,9 +65,9 @@ def shown_path(path: Path) -> str:
     return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
 
 
-def read(path: Path, shown: str = "") -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises RecipeError where the file holds none, or names a key twice."""
-    shown = shown or shown_path(path)
+    shown = shown_path(path)
     try:
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
@@ -178,7 +178,7 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
     flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path != VERL])
     settings = []
     for written, value in flat.items():
-        if value in (None, {}) and (written in sections(schema) or written == VERL):
+        if value in (None, {}) and (written == VERL or any(path.startswith(f"{written}.") for path in leaves(schema))):
             continue
         path = name(str(written), source)
         settings.append(Setting(path, value, source, "" if path == written else str(written)))
@@ -235,11 +235,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 
 def validated(schema: type[Schema], values: Mapping[str, Any], sources: Mapping[str, Source]) -> Schema:
     """Build the configuration from flat values. Raises RecipeError that names key, value, expected type and layer."""
-    tree = nest({path: value for path, value in values.items() if path != VERL})
-    if VERL in values:
-        tree[VERL] = values[VERL]
     try:
-        configuration = schema.model_validate(tree)
+        configuration = schema.model_validate(nest(values))
     except ValidationError as error:
         raise _readable(schema, error, sources) from error
     if isinstance(configuration, Resolved):

@@ -92,6 +92,6 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
     if written.startswith(NATIVE) or name.split(".")[0] in ROOTS:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
-    variable = options().get(name.rpartition(".")[2].lower())
-    meant = f"did you mean {variable.key}?" if variable else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
+    keys = options().get(name.rpartition(".")[2].lower())
+    meant = f"did you mean {keys[0].path}?" if keys else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")

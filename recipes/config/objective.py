@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from recipes.config.accounting import updates
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 
@@ -96,14 +97,11 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
         )
 
 
-def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
+def remarks(recipe: Recipe) -> Iterator[str]:
     """Remarks on valid settings that do not do what their names suggest.
 
     These are a KL estimator whose gradient, in the reward or in the loss, is not that of a KL penalty; KL in the reward
     that is divided by a group's deviation (verl and EasyR1 subtract it, then divide); and clips that never act.
-
-    Args:
-        updates: number of updates in a step.
     """
     algorithm, actor = recipe.algorithm, recipe.worker.actor
     terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
@@ -121,7 +119,7 @@ def remarks(recipe: Recipe, updates: int) -> Iterator[str]:
         )
     clipped = algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
     by_user = any(recipe.source_of(f"worker.actor.clip_ratio_{end}").by_user for end in ("low", "high"))
-    if updates == 1 and (clipped or by_user):
+    if updates(recipe) == 1 and (clipped or by_user):
         yield (
             "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "
             "ROLLOUT_BATCH_SIZE makes several"

@@ -20,18 +20,12 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
 
 @dataclass(frozen=True)
 class PathKey:
-    """A key that holds a path.
-
-    Attributes:
-        path: absolute path; the unchanged name or URL where `on_hub`.
-        kind: input, output, model or data (see `KeyInfo.path`).
-        on_hub: whether `path` names something on a hub or behind a URL rather than a file here.
-    """
+    """A key that holds a path."""
 
     key: str
-    path: str
-    kind: str
-    on_hub: bool
+    path: str  # absolute; the unchanged name or URL where `on_hub`
+    kind: str  # input, output, model or data (see `KeyInfo.path`)
+    on_hub: bool  # whether `path` names something on a hub or behind a URL rather than a file here
     source: Source
 
 

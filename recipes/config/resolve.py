@@ -16,7 +16,7 @@ from recipes.config.gpus import (
     vllm_filled,
     without_libraries,
 )
-from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.layers import dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical
 from recipes.config.path_keys import located
@@ -60,7 +60,7 @@ def load(
     environ = os.environ if environ is None else environ  # read now: datasets replaces os.environ (map, num_proc)
     path = find(task_or_path)
     shown = shown_path(path)
-    tree = read(path, shown)
+    tree = read(path)
     typed = argument_settings(arguments, canonical)
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
     planned, size = _planned_gpus(controls.get("gpus"))
@@ -78,7 +78,8 @@ def load(
     files += [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
 
     values, sources = merge(Recipe, _with_algorithm(files, user))
-    recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
+    values |= {"hardware": kind, **located(Recipe, values, sources)}
+    recipe = validated(Recipe, {"name": path.stem, **values}, sources)
     unread = not_read(environ)
     notes = list(unread)
     if block and other and asked is None and kind == "cpu":
@@ -202,28 +203,23 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
-    listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
-    paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
-    values = {**paths, "trainer.logger": loggers(list(listed), by_user, environ)}
-    return changed(recipe, [Setting(path, value, recipe.source_of(path)) for path, value in values.items()])
+    key, source = "trainer.logger", recipe.source_of("trainer.logger")
+    return changed(recipe, [Setting(key, loggers(list(recipe.trainer.logger), source.by_user, environ), source)])
 
 
 def _places(recipe: Recipe) -> list[Setting]:
     """The experiment's name and its folders."""
-    experiment = recipe.trainer.experiment_name or recipe.name
-    follows = {"trainer.experiment_name": experiment, "trainer.save_checkpoint_path": str(checkpoint_dir(experiment))}
-    follows["trainer.rollout_data_dir"] = str(run_dir(experiment) / "rollouts")
-    follows["trainer.validation_data_dir"] = str(run_dir(experiment) / "validation")
-    source = Source("default", "follows from the experiment's name")
-    settings = [
-        Setting(key, value, recipe.sources.get(key, source))
-        for key, value in follows.items()
-        if recipe.value(key) is None
-    ]
-    key, folder = "trainer.save_checkpoint_path", recipe.trainer.save_checkpoint_path
-    if folder is not None:
-        settings.append(Setting(key, folder.replace(EXPERIMENT, experiment), recipe.source_of(key)))
-    return settings
+    trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
+    experiment = trainer.experiment_name or recipe.name
+    checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
+    follows = {
+        "experiment_name": experiment,
+        "save_checkpoint_path": checkpoints.replace(EXPERIMENT, experiment),
+        "rollout_data_dir": trainer.rollout_data_dir or str(run_dir(experiment) / "rollouts"),
+        "validation_data_dir": trainer.validation_data_dir or str(run_dir(experiment) / "validation"),
+    }
+    keys = {f"trainer.{name}": value for name, value in follows.items()}
+    return [Setting(key, value, recipe.sources.get(key, source)) for key, value in keys.items()]
 
 
 def _defaults(recipe: Recipe) -> list[Setting]:
@@ -254,5 +250,4 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
 
 def to_yaml(recipe: Recipe) -> str:
     """The recipe as YAML that loads again as the same recipe: every key, and verl's own keys by their dotted names."""
-    tree = {RESOLVED: True, **nest({path: recipe.value(path) for path in leaves(Recipe) if path != VERL})}
-    return dump({**tree, VERL: recipe.verl} if recipe.verl else tree)
+    return dump({RESOLVED: True, **nest({path: recipe.value(path) for path in leaves(Recipe)})})

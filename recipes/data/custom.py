@@ -52,22 +52,15 @@ HELD_OUT = "in_validation_data"
 
 @dataclass(frozen=True)
 class Conversion:
-    """Files to convert, and how.
-
-    Attributes:
-        val: validation files; without any, a share of the training rows is held out for validation.
-        columns: the files' names for our fields.
-        val_share: share of each source that is held out, at most 500 prompts; `Prompts.held_out` has the rule, and
-            `seed` seeds the choice.
-    """
+    """Files to convert, and how."""
 
     train: tuple[Path, ...]
-    val: tuple[Path, ...] = ()
+    val: tuple[Path, ...] = ()  # without any, a share of the training rows is held out for validation
     system_prompt: Path | None = None
     template: Path | None = None
     columns: Columns = field(default_factory=Columns)
-    val_share: float = 0.05
-    seed: int = 1
+    val_share: float = 0.05  # share of each source that is held out by the rule of `Prompts.held_out`
+    seed: int = 1  # of the choice
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -97,42 +90,26 @@ class Conversion:
         return data_dir("custom") / f"{stem}-{digest[:12]}"
 
 
-class PromptFormat:
-    """Makes chat messages.
+def _messages(record: Record, system: str, template: Template | None) -> list[dict[str, str]]:
+    """System message, where there is one, earlier turns, and the question in its template."""
+    from jinja2 import TemplateError
 
-    Args:
-        system_prompt: text file whose text becomes the system message of records that have none of their own.
-        template: Jinja file that wraps the question: `{{ content }} Reason step by step.`
-
-    Raises:
-        RecipeError: a file that cannot be read, or a template with a mistake.
-    """
-
-    def __init__(self, system_prompt: Path | None = None, template: Path | None = None) -> None:
-        self._system = _text(system_prompt, "data.system_prompt") if system_prompt else ""
-        self._template = _compiled(template) if template else None
-        self._template_file = template
-
-    def messages(self, record: Record) -> list[dict[str, str]]:
-        """System message, where there is one, earlier turns, and the question."""
-        from jinja2 import TemplateError
-
-        *others, last = record.messages
-        question = last["content"]
-        if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
-            question = IMAGE_MARK * len(record.images) + question
-        if self._template is not None:
-            fix = f"mend {self._template_file}, which may use content, prompt, data_source"
-            try:
-                # `content` is EasyR1's name for the question.
-                question = self._template.render(content=question, prompt=question, data_source=record.data_source)
-            except (TemplateError, TypeError) as error:
-                raise RecordError(f"the template fails: {error}", record.place, fix) from error
-            if not question.strip():
-                raise RecordError("the template leaves nothing of this prompt", record.place, fix)
-        if self._system and record.messages[0]["role"] != "system":
-            others = [{"role": "system", "content": self._system}, *others]
-        return [*others, {"role": "user", "content": question}]
+    *others, last = record.messages
+    question = last["content"]
+    if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
+        question = IMAGE_MARK * len(record.images) + question
+    if template is not None:
+        fix = f"mend {template.filename}, which may use content, prompt, data_source"
+        try:
+            # `content` is EasyR1's name for the question.
+            question = template.render(content=question, prompt=question, data_source=record.data_source)
+        except (TemplateError, TypeError) as error:
+            raise RecordError(f"the template fails: {error}", record.place, fix) from error
+        if not question.strip():
+            raise RecordError("the template leaves nothing of this prompt", record.place, fix)
+    if system and record.messages[0]["role"] != "system":
+        others = [{"role": "system", "content": system}, *others]
+    return [*others, {"role": "user", "content": question}]
 
 
 def _text(path: Path, key: str) -> str:
@@ -154,10 +131,12 @@ def _compiled(path: Path) -> Template:
         fix = "write {{ content }} where the question belongs"
         raise RecipeError("the template never uses the prompt", where=str(path), fix=fix)
     try:
-        return ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(source)
+        template = ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(source)
     except TemplateSyntaxError as error:
         what = f"the template is not Jinja: {error.message}"
         raise RecipeError(what, where=f"{path}, line {error.lineno}", fix="mend it") from error
+    template.filename = str(path)
+    return template
 
 
 class _Part:
@@ -170,13 +149,14 @@ class _Part:
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
         self._kept = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it is gone with this object
-        prompt_format = PromptFormat(conversion.system_prompt, conversion.template)
+        system = _text(conversion.system_prompt, "data.system_prompt") if conversion.system_prompt else ""
+        template = _compiled(conversion.template) if conversion.template else None
         places: dict[str, Place] = {}
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
                 pictures = [image_bytes(image, record.place) for image in record.images]
-                row = _row(record, prompt_format, pictures)
+                row = _row(record, _messages(record, system, template), pictures)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
             except RecordError as error:
@@ -203,9 +183,8 @@ class _Part:
                 yield row
 
 
-def _row(record: Record, prompt_format: PromptFormat, pictures: list[bytes]) -> Row:
+def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes]) -> Row:
     source, truth = record.data_source, record.ground_truth
-    messages = prompt_format.messages(record)
     try:
         row = make_row(
             data_source=source,
@@ -377,14 +356,10 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
 
 def _conversion(recipe: Recipe) -> Conversion | None:
     """Return what has to be converted; None where all rows are finished."""
-    files: dict[str, tuple[Path, ...]] = {"data.train_files": (), "data.val_files": ()}
-    for key in path_keys(recipe):
-        if key.kind == "data":
-            if key.on_hub:
-                return None
-            files[key.key] += (Path(key.path),)
-    train, val = files["data.train_files"], files["data.val_files"]
-    if not train or (val and all(is_finished(path, recipe) for path in (*train, *val))):
+    keys = [key for key in path_keys(recipe) if key.kind == "data"]
+    train, val = (tuple(Path(key.path) for key in keys if key.key == f"data.{part}_files") for part in ("train", "val"))
+    finished = val and all(is_finished(path, recipe) for path in (*train, *val))
+    if not train or finished or any(key.on_hub for key in keys):
         return None
     return _settings(recipe, train, val)
 

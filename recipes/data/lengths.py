@@ -1,4 +1,4 @@
-"""Prompt lengths in tokens, as the trainer counts them, and how many prompts are longer than the limit.
+"""Prompt lengths in tokens, as the trainer counts them.
 
 Every prompt of a split is counted, and the counts are cached for each tokenizer, because importing transformers takes
 seconds. recipes/preflight/images.py counts prompts with images. verl itself drops longer prompts where
@@ -11,18 +11,15 @@ import json
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import TemplateError
 
 from recipes.data.manifests import find_manifest
 from recipes.errors import RecipeError
 from recipes.files import write_whole
-from recipes.model_files import TOKENIZER_FILES, local_model, positions
+from recipes.model_files import TOKENIZER_FILES
 from recipes.progress_bar import progress_bar
-
-if TYPE_CHECKING:
-    from recipes.config import Recipe
 
 BATCH = 256
 
@@ -55,13 +52,6 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
         fix = "add chat_template.jinja to its folder, or name a model that has one"
         raise RecipeError(f"{path} has no chat template", where=path, fix=fix)
     return tokenizer
-
-
-def tokenizer_of(recipe: Recipe) -> tuple[str, str | None]:
-    """A recipe's tokenizer (folder, or name on a hub), and the chat template's text that replaces its own, or None."""
-    model, override = recipe.worker.actor.model, recipe.data.override_chat_template
-    template = Path(override).read_text(encoding="utf-8") if override else None
-    return str(model.tokenizer_path or model.model_path), template
 
 
 def count_split(
@@ -113,39 +103,3 @@ def _kept_file(path: Path, rows: str, tokenizer: str, chat_template: str | None)
         if (file := Path(tokenizer) / name).is_file():
             digest.update(file.read_bytes())
     return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
-
-
-MOST_DROPPED = 0.1
-"""Largest share of training prompts that is dropped without the user asking for it: so few prompts are outliers."""
-
-
-def check_lengths(lengths: Counter[int], recipe: Recipe) -> list[str]:
-    """Remarks on training prompts that are longer than data.max_prompt_length.
-
-    Args:
-        lengths: from `count_split`.
-
-    Raises:
-        RecipeError: too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and the user
-            did not set data.filter_overlong_prompts.
-    """
-    limit, batch, drops = recipe.data.max_prompt_length, recipe.data.rollout_batch_size, "data.filter_overlong_prompts"
-    total, over = lengths.total(), sum(count for length, count in lengths.items() if length > limit)
-    if not over:
-        return []
-    enough = max(lengths)
-    what = f"{over:,} of {total:,} prompts are longer than data.max_prompt_length {limit}"
-    if total - over < batch:
-        what += f"; the other {total - over} do not fill a step of {batch}"
-    elif not recipe.data.filter_overlong_prompts:
-        return [f"{what}, and {drops} is off: the trainer will stop there"]
-    elif over > MOST_DROPPED * total and not recipe.source_of(drops).by_user:
-        what += f" and would be dropped; {drops}=true drops them, if that is what you want"
-    else:
-        return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
-    known = positions(local_model(str(recipe.worker.actor.model.model_path)))
-    fix = f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts"
-    if known is not None and enough + recipe.data.max_response_length > known:
-        fix = f"shorten the prompts, or take a model with more than {known} positions for prompt and response"
-    where = f"data.max_prompt_length, from {recipe.source_of('data.max_prompt_length')}"
-    raise RecipeError(what, where=where, fix=fix)

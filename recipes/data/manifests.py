@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,44 +12,24 @@ from recipes.errors import RecipeError
 
 
 class Manifest(BaseModel):
-    """A manifest.
-
-    Attributes:
-        source: where the rows come from, in words.
-        command: the command that made the rows.
-        settings: settings of the generator, the conversion or the filter that made the rows.
-        counts: numbers and tables of the rows, such as rows by data source.
-        dropped: rows that were left out, by reason.
-        file, rows, bytes, sha256: the parquet file's name, row count, size and digest; `columns`: name -> Arrow type.
-    """
+    """A manifest."""
 
     model_config = ConfigDict(frozen=True)
 
     task: str = ""
     split: str = ""
-    source: str = ""
-    command: str = ""
+    source: str = ""  # where the rows come from, in words
+    command: str = ""  # the command that made the rows
     seed: int | None = None
-    settings: Mapping[str, Any] = {}
-    counts: Mapping[str, Any] = {}
-    dropped: Mapping[str, int] = {}
-    file: str = ""
+    settings: Mapping[str, Any] = {}  # of the generator, the conversion or the filter that made the rows
+    counts: Mapping[str, Any] = {}  # numbers and tables of the rows, such as rows by data source
+    dropped: Mapping[str, int] = {}  # rows that were left out, by reason
+    file: str = ""  # the parquet file's name; below its row count, size and digest
     rows: int
     bytes: int = 0
     sha256: str
-    columns: Mapping[str, str] = {}
+    columns: Mapping[str, str] = {}  # name -> Arrow type
     written_by: Mapping[str, str] = {}
-
-    def as_json(self) -> str:
-        """The manifest as text; fields that have their default value are left out."""
-        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), indent=2, ensure_ascii=False) + "\n"
-
-
-def plain(facts: Any) -> Any:
-    """Convert facts to JSON's types, with counters in the order of their keys."""
-    if isinstance(facts, Mapping):
-        return {str(key): plain(facts[key]) for key in (sorted(facts) if isinstance(facts, Counter) else facts)}
-    return [plain(each) for each in facts] if isinstance(facts, list | tuple) else facts
 
 
 def manifest_path(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.data.manifests import Manifest
-from recipes.data.rewards import gold_checked, load_reward
+from recipes.data.rewards import load_reward
 from recipes.data.rows import Row, Split, write_data
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT, command_line
@@ -46,6 +46,20 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
         )
 
 
+def require_full_marks(row: Row, score: Callable[..., Any]) -> None:
+    """Raise RecipeError, with the reward's own reason, where a row's `extra_info.solution` does not score 1.0."""
+    truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+    result = score(row["data_source"], info["solution"], truth, info)
+    parts = result if isinstance(result, dict) else {"score": result}
+    if parts["score"] != 1.0:
+        reason = parts.get("reason", "no reason given")
+        raise RecipeError(
+            f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
+            where=f"ground truth {truth!r}, solution {info['solution'][-200:]!r}",
+            fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
+        )
+
+
 def prepare(
     task: str,
     splits: Iterable[Split],
@@ -74,7 +88,8 @@ def prepare(
     split_of: dict[Hashable, str] = {}
 
     def passed(split: Split, tables: defaultdict[str, Counter[Any]]) -> Iterator[Row]:
-        for row in gold_checked(split.rows, score):
+        for row in split.rows:
+            require_full_marks(row, score)
             key = problem(row)
             other = split_of.get(key, split.name)
             if other != split.name or (once and key in split_of):

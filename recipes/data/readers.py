@@ -12,12 +12,12 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipes.data.rows import conversation_mistake
+from recipes.data.rows import conversation_mistake, read_rows
 from recipes.errors import RecipeError
 
 BOM = b"\xef\xbb\xbf"
@@ -32,22 +32,15 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The files' column names for our fields, and what a record needs.
-
-    Attributes:
-        data_source: the data source of records that name none.
-        truth_needed: whether a record without a ground truth is a mistake.
-        sources: data sources that the reward knows; empty where it takes any.
-        turns: whether a prompt may have several messages of the user, which EasyR1 does not take.
-    """
+    """The files' column names for our fields, and what a record needs."""
 
     prompt: str = "prompt"
     ground_truth: str = "ground_truth"
     images: str = "images"
-    data_source: str | None = None
-    truth_needed: bool = True
-    sources: tuple[str, ...] = ()
-    turns: bool = True
+    data_source: str | None = None  # of records that name none
+    truth_needed: bool = True  # a record without a ground truth is a mistake
+    sources: tuple[str, ...] = ()  # data sources that the reward knows; empty where it takes any
+    turns: bool = True  # a prompt may have several messages of the user, which EasyR1 does not take
 
     def __post_init__(self) -> None:
         """Raise RecipeError if one column is given for two fields."""
@@ -112,27 +105,17 @@ class Mistakes:
 
 @dataclass(frozen=True)
 class Record:
-    """A checked record.
-
-    Attributes:
-        messages: chat messages; the last one is the user's question.
-        chat: whether the file's prompt is a list of chat messages; if it is a text, `messages` has one message.
-        ground_truth: text; JSON where the file has a number, list or object; empty where the record has none.
-        images: paths, data URIs or bytes, in the order of the `<image>` marks in the prompt.
-        solution: a response that earns the full score, if the file has one.
-        id: the record's own, empty where it has none.
-        rest: all other columns, and the ground-truth column if it has another name than `ground_truth`.
-    """
+    """A checked record."""
 
     place: Place
-    messages: list[dict[str, str]]
-    chat: bool
-    ground_truth: str
+    messages: list[dict[str, str]]  # the last one is the user's question
+    chat: bool  # whether the file's prompt is a list of chat messages; if it is a text, `messages` has one message
+    ground_truth: str  # JSON where the file has a number, list or object; empty where the record has none
     data_source: str
-    images: list[Any] = field(default_factory=list)
-    solution: str = ""
-    id: str = ""
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
+    solution: str  # a response that earns the full score, if the file has one
+    id: str  # the record's own, empty where it has none
+    rest: Mapping[str, Any]  # all other columns, with the ground truth's if its name is not `ground_truth`
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
@@ -370,15 +353,10 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a parquet file; rows in verl's format are converted back to prompt, truth and images."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Place(str(path), number, "row"), _plain(row)
+        for number, row in enumerate(read_rows(path, at_once=1024), 1):
+            yield Place(str(path), number, "row"), _plain(row)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = f"the file cannot be read as parquet: {str(error).splitlines()[0]}"
         mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))

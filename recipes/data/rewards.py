@@ -1,22 +1,16 @@
-"""Reward files, loaded by path as a trainer does, and the check that every gold answer earns full marks."""
+"""Reward files, loaded by path as a trainer does."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.python_files import find_beside, helpers, loaded, split_function
-
-if TYPE_CHECKING:
-    from recipes.data.rows import Row
-
-Score = Callable[..., Any]
 
 
 def load_reward(location: str | Path) -> ModuleType:
@@ -55,27 +49,3 @@ def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
                 where=f"{reward}; {file}",
                 fix=f"rename {file.name} to a name of its own",
             )
-
-
-def gold_checked(rows: Iterable[Row], score: Score) -> Iterator[Row]:
-    """Yield the rows. Before a row is yielded, its `extra_info.solution` has to score 1.0 under the reward.
-
-    Args:
-        rows: from `recipes.data.rows.make_row`.
-        score: the reward file's `compute_score`.
-
-    Raises:
-        RecipeError: at the first row whose solution does not score 1.0, with the reward's own reason.
-    """
-    for row in rows:
-        truth, response = row["reward_model"]["ground_truth"], row["extra_info"]["solution"]
-        result = score(row["data_source"], response, truth, row["extra_info"])
-        parts = result if isinstance(result, dict) else {"score": result}
-        if parts["score"] != 1.0:
-            info, reason = row["extra_info"], parts.get("reason", "no reason given")
-            raise RecipeError(
-                f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
-                where=f"ground truth {truth!r}, solution {response[-200:]!r}",
-                fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
-            )
-        yield row

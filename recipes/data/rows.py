@@ -8,6 +8,7 @@ image processor wherever it sees that column. A file's bytes depend on its rows 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 import recipes
 from recipes.config.path_keys import path_keys
-from recipes.data.manifests import Manifest, find_manifest, manifest_path, plain
+from recipes.data.manifests import Manifest, find_manifest, manifest_path
 from recipes.errors import RecipeError
 from recipes.files import sha256, whole_folder, write_whole
 
@@ -37,13 +38,6 @@ IMAGE_MARK = "<image>"
 ROWS_PER_GROUP = 4096
 
 
-class RewardModel(TypedDict):
-    """The column that verl passes to the reward."""
-
-    style: str
-    ground_truth: str
-
-
 class Row(TypedDict):
     """The columns of both engines; `make_row` says what they hold."""
 
@@ -51,7 +45,7 @@ class Row(TypedDict):
     data_source: str
     prompt: list[dict[str, str]]
     ability: str
-    reward_model: RewardModel
+    reward_model: dict[str, str]
     extra_info: dict[str, Any]
     problem: str
     answer: str
@@ -138,16 +132,26 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
-def row_count(recipe: Recipe, key: str = "data.train_files") -> int:
-    """Rows of a split, from the files' footers; a missing file has none, and a file that cannot be read makes it 0."""
+def row_count(recipe: Recipe) -> int:
+    """Training rows, from the files' footers; a missing file has none, and a file that cannot be read makes it 0."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = [each.path for each in path_keys(recipe) if each.key == key and not each.on_hub]
+    paths = [each.path for each in path_keys(recipe) if each.key == "data.train_files" and not each.on_hub]
     try:
         return sum(pq.read_metadata(path).num_rows for path in paths if Path(path).is_file())
     except (OSError, pa.ArrowException):
         return 0
+
+
+def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: int = 4096) -> Iterator[dict[str, Any]]:
+    """Yield every row of a parquet file, with the wanted columns that the file has; None: all."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        columns = None if wanted is None else [name for name in opened.schema_arrow.names if name in wanted]
+        for batch in opened.iter_batches(at_once, columns=columns):
+            yield from batch.to_pylist()
 
 
 def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -163,19 +167,12 @@ def _parts(content: Any) -> Any:
 
 
 class Split(NamedTuple):
-    """A split to write.
+    """A split to write."""
 
-    Attributes:
-        name: "train" or "test".
-        rows: from `make_row`; consumed once, never held together.
-        facts: fields of the manifest; its counts may still change until all rows are written.
-        size: how many rows there will be, for the progress bar; None where that is not known.
-    """
-
-    name: str
-    rows: Iterable[Row]
-    facts: Mapping[str, Any] = {}
-    size: int | None = None
+    name: str  # "train" or "test"
+    rows: Iterable[Row]  # from `make_row`; consumed once, never held together
+    facts: Mapping[str, Any] = {}  # fields of the manifest; its counts may still change until all rows are written
+    size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
 
 
 _OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
@@ -214,26 +211,24 @@ def write_split(
     rows: Iterable[Row],
     facts: Mapping[str, Any] = {},
     *,
-    force: bool = False,
     schema: pa.Schema | None = None,
 ) -> Manifest:
-    """Stream rows into a parquet file, one row group at a time, and write its manifest.
+    """Stream rows into a parquet file, one row group at a time, and write its manifest; replaces what is there.
 
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
         facts: fields of the manifest, read after the last row is written.
-        force: replace a file that has other rows.
         schema: the schema of rows that are copied unchanged; None for rows of `make_row`.
 
     Raises:
-        RecipeError: no rows, rows of different shapes, a file with other rows, or a disk that does not take them.
+        RecipeError: no rows, rows of different shapes, or a disk that does not take them.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     with _writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
-            **plain(facts),
+            **json.loads(json.dumps(facts)),
             file=path.name,
             rows=count,
             bytes=draft.stat().st_size,
@@ -241,10 +236,8 @@ def write_split(
             columns={field.name: str(field.type) for field in schema},
             written_by={"grpo-recipes": recipes.__version__, "pyarrow": version("pyarrow")},
         )
-        if path.exists() and not force and sha256(path) != manifest.sha256:
-            raise _other_data(path)
         os.replace(draft, path)
-        write_whole(manifest_path(path), manifest.as_json())
+        write_whole(manifest_path(path), manifest.model_dump_json(indent=2, exclude_defaults=True) + "\n")
     return manifest
 
 

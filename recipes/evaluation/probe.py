@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.data.rows import write_split
+from recipes.data.rows import read_rows, write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
 from recipes.evaluation.metrics import Collector, PassSummary
@@ -66,10 +66,9 @@ def write_filtered(
         "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},
         "probe": decided_by,
     }
-    records = (record for batch in pq.ParquetFile(source).iter_batches(1024) for record in batch.to_pylist())
-    kept = (record for row, record in enumerate(records) if row not in dropped)
+    kept = (record for row, record in enumerate(read_rows(source, at_once=1024)) if row not in dropped)
     facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
-    written = write_split(target, kept, facts, force=overwrite, schema=schema)
+    written = write_split(target, kept, facts, schema=schema)
     return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 

@@ -1,28 +1,15 @@
 """The fastest settings that fit the free memory of a GPU: recomputation, tokens of a pass, vLLM's share, offloading.
 
-Memory of the update, in bytes of one GPU, for a dense decoder (hidden h, MLP i, query width q, key width k, L layers,
-P parameters, R ranks that share them; 16-bit activations, liger's kernels, packed attention):
-
-- what stays: 4 P weights + 4 P gradients + 8 P for Adam's moments in float32, over R; what FSDP gathers
-  (`Shape.gathered`); `RESERVED_BYTES` for vLLM asleep and the contexts of the processes;
-  `USABLE_FRACTION` of the memory at most, since verl's micro-batches are balanced by work and some are larger than the
-  budget;
-- each token that keeps its activations, in each layer: 2 (4 h + 3 i + 4 q) bytes: residual and norm twice; gate, up and
-  their product; queries, keys and values repeated for each query head, and the attention's output; with norms on
-  queries and keys, as in Qwen3, 2 (q + k) more;
-- each token whose layers are computed again in the backward pass: 2 h for each layer, and one layer as above;
-- 8 h for embedding and last norm; without the fused head `LOGIT_BYTES` for each entry of the vocabulary;
-- without liger, in each layer 8 h + 2 i, and 4 (q + k) with norms on queries and keys: float32 copies in the norms, and
-  the activated gate.
-
-At the Qwen3-4B shape that is 4.41 MB a token, and 0.327 MB with recomputation; measured on an H200 between 8,192 and
-20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
+A token keeps `Shape.activations` until the backward pass: at the Qwen3-4B shape with liger 4.41 MB, 0.327 MB with
+recomputation; measured on an H200 between 8,192 and 20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from recipes.memory.estimates import (
     GENERATE,
@@ -63,23 +50,6 @@ LORA_RANK = 64
 """The rank of adapters that is proposed where the training of all weights does not fit."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Settings that were set; where one is None, `settled` chooses a value that fits."""
-
-    recompute: bool | None = None
-    update_tokens: int | None = None
-    forward_tokens: int | None = None
-    fused_adam: bool | None = None
-    utilization: float | None = None
-    offload_params: bool | None = None
-    offload_optimizer: bool | None = None
-
-
-UNKNOWN = Asked(True, TOKENS_OF_UNKNOWN_MODEL, TOKENS_OF_UNKNOWN_MODEL, False, USUAL_SHARE, False, False)
-"""Settings where the model's sizes or the GPU's memory are not known."""
-
-
 KEYS = {
     "recompute": "worker.actor.model.enable_gradient_checkpointing",
     "update_tokens": "worker.actor.max_token_len_per_device",
@@ -89,7 +59,13 @@ KEYS = {
     "offload_params": "worker.actor.offload.offload_params",
     "offload_optimizer": "worker.actor.offload.offload_optimizer",
 }
-"""Fields of `Asked` and `MemoryPlan`, and the keys of a recipe that hold them."""
+"""The settings that `settled` chooses, by their names in `MemoryPlan`, and the keys of a recipe that hold them."""
+Asked = Mapping[str, Any]
+"""Those of them that were set; where one is missing or None, `settled` chooses a value that fits."""
+UNKNOWN = dict(
+    zip(KEYS, (True, TOKENS_OF_UNKNOWN_MODEL, TOKENS_OF_UNKNOWN_MODEL, False, USUAL_SHARE, False, False), strict=True)
+)
+"""Settings where the model's sizes or the GPU's memory are not known."""
 
 
 def settled(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
@@ -113,23 +89,23 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
         tokens = int(max(0.0, free / (shape.activations(recompute, plan.image_share, plan.liger) + logits)))
         return min(most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
-    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), asked.recompute
+    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), asked.get("recompute")
     if recompute is None:
         recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
     if recompute:
         update = fitting(MAX_UPDATE_TOKENS, recompute=True)
     # Without gradients only one layer's activations are alive at a time: fewer bytes than `fitting` counts.
     forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
-    update = asked.update_tokens or max(plan.longest, update)
+    update = asked.get("update_tokens") or max(plan.longest, update)
     plan = replace(
         plan,
         recompute=recompute,
         update_tokens=update,
         accumulates=not plan.tokens or plan.tokens > update,
-        forward_tokens=asked.forward_tokens or asked.update_tokens or max(plan.longest, forward),
-        fused_adam=bool(asked.fused_adam),
+        forward_tokens=asked.get("forward_tokens") or asked.get("update_tokens") or max(plan.longest, forward),
+        fused_adam=bool(asked.get("fused_adam")),
     )
-    return plan if asked.fused_adam is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
+    return plan if asked.get("fused_adam") is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
 
 
 def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
@@ -139,9 +115,9 @@ def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     Moments move to the host and back once a step, 16 bytes a weight; weights move several times, so they come last.
     """
     ways = [
-        _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.utilization)
+        _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.get("utilization"))
         for params, moments in ((False, False), (False, True), (True, False), (True, True))
-        if asked.offload_params in (None, params) and asked.offload_optimizer in (None, moments)
+        if asked.get("offload_params") in (None, params) and asked.get("offload_optimizer") in (None, moments)
     ]
     possible = [way for way in ways if way.host is None or host_phase(way).need <= way.host] or ways
     for way in possible:
@@ -195,8 +171,8 @@ def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
         asked: the settings that were set; the first way replaces them by what `settled` chooses.
         gpus_here: GPUs of this machine; a way that needs more says "N such GPUs".
     """
-    free = settled(plan, Asked())
-    changed = {key: getattr(free, name) for name, key in KEYS.items() if getattr(asked, name) is not None}
+    free = settled(plan, {})
+    changed = {key: getattr(free, name) for name, key in KEYS.items() if asked.get(name) is not None}
     tried = [Way(" ".join(f"{key}={str(value).lower()}" for key, value in changed.items()), free)] if changed else []
     if not plan.lora:
         tried.append(Way(f"LORA_RANK={LORA_RANK}", settled(replace(plan, lora=LORA_RANK), asked)))

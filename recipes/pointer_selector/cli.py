@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from recipes.config.layers import dump
-from recipes.config.variables import dry_run, not_read
+from recipes.config.variables import is_on, not_read
 from recipes.errors import reported_errors
 from recipes.files import run_lock, write_json
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
-from recipes.pointer_selector.config import VARIABLES, PointerRecipe, differences, presets, resolve, to_yaml
+from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve, to_yaml
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.preparation import Prepared
@@ -61,14 +61,14 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     from recipes.pointer_selector.training import RunLog, Trainer
 
     torch.set_num_threads(recipe.trainer.threads)
-    if dry_run(os.environ):
+    if is_on(os.environ, "DRY_RUN"):
         print(to_yaml(recipe), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")
         return
     started, name = time.perf_counter(), recipe.trainer.experiment_name
     folder, checkpoints = run_dir(name), checkpoint_dir(name)
-    for note in not_read(os.environ, VARIABLES):
+    for note in not_read(os.environ, PointerRecipe):
         console.out(f"note: {note}")
     console.out(f"experiment {name}: reading the data")
     prepared = prepare(recipe)

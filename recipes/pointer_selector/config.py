@@ -11,103 +11,114 @@ from typing import Literal
 
 from recipes.config.layers import dump, flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Source, key, leaves
-from recipes.config.variables import Variable, argument_settings, variable_settings
+from recipes.config.schema import Section, Source, key
+from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
 
 
 class FilterConfig(Section):
     """Queries left out of the training part; validation and test are never filtered by outcome."""
 
-    score: Literal["beam_score", "vqa_acc_score", "vqa_gt_prob"] = key(
-        "vqa_gt_prob", "number that drop_incorrect_below looks at"
-    )
-    drop_incorrect_below: float | None = key(
-        None, "leave out incorrect candidates whose score is below this; null: none"
-    )
+    score: Literal["beam_score", "vqa_acc_score", "vqa_gt_prob"] = key("vqa_gt_prob")
+    """number that drop_incorrect_below looks at"""
+    drop_incorrect_below: float | None = key(None)
+    """leave out incorrect candidates whose score is below this; null: none"""
 
 
 class DataConfig(Section):
     """Files, and what is taken from them."""
 
-    candidates: str | None = key(
-        None, "logged candidates, JSON lines; null: the embedded workload", "CANDIDATES", path="input", resume="place"
-    )
-    query_embeddings: str | None = key(
-        None,
-        "safetensors or npz with query_embeddings; null: the embedded workload",
-        "QUERY_EMBEDDINGS",
-        path="input",
-        resume="place",
-    )
-    candidate_embeddings: str | None = key(
-        None,
-        "safetensors or npz with candidate_embeddings; null: the file of the queries",
-        "CANDIDATE_EMBEDDINGS",
-        path="input",
-        resume="place",
-    )
-    shot_num: int = key(4, "most picks of the sequences that are trained on", "SHOT_NUM", ge=1, le=32)
-    batch_size: int = key(16, "queries in a batch, each with all its candidates", "BATCH_SIZE", ge=1)
-    train_queries: int = key(0, "train on so many of the training queries, 100 of them among 200; 0: on all", ge=0)
+    candidates: str | None = key(None, "CANDIDATES", path="input", resume="place")
+    """logged candidates, JSON lines; null: the embedded workload"""
+    query_embeddings: str | None = key(None, "QUERY_EMBEDDINGS", path="input", resume="place")
+    """safetensors or npz with query_embeddings; null: the embedded workload"""
+    candidate_embeddings: str | None = key(None, "CANDIDATE_EMBEDDINGS", path="input", resume="place")
+    """safetensors or npz with candidate_embeddings; null: the file of the queries"""
+    shot_num: int = key(4, "SHOT_NUM", ge=1, le=32)
+    """most picks of the sequences that are trained on"""
+    batch_size: int = key(16, "BATCH_SIZE", ge=1)
+    """queries in a batch, each with all its candidates"""
+    train_queries: int = key(0, ge=0)
+    """train on so many of the training queries, 100 of them among 200; 0: on all"""
     filters: FilterConfig = FilterConfig()
 
 
 class PolicyConfig(Section):
     """The pointer network."""
 
-    hidden: int = key(256, "width of the projection and of the state", ge=8)
-    layers: int = key(1, "layers of cross-attention of the query over its pool", "NUM_LAYERS", ge=1, le=3)
-    heads: int = key(4, "attention heads", ge=1)
-    temperature: float = key(0.1, "temperature of the cosine scores", gt=0)
-    dropout: float = key(0.1, "dropout in towers and attention", ge=0, lt=1)
+    hidden: int = key(256, ge=8)
+    """width of the projection and of the state"""
+    layers: int = key(1, "NUM_LAYERS", ge=1, le=3)
+    """layers of cross-attention of the query over its pool"""
+    heads: int = key(4, ge=1)
+    """attention heads"""
+    temperature: float = key(0.1, gt=0)
+    """temperature of the cosine scores"""
+    dropout: float = key(0.1, ge=0, lt=1)
+    """dropout in towers and attention"""
 
 
 class RewardConfig(Section):
     """Definition of the reward."""
 
     mode: Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"] = key(
-        "probability", "which reward; see the table of rewards", "REWARD_MODE"
+        "probability", "REWARD_MODE"
     )
-    alpha: float = key(1.0, "weight of the soft part (quality, accuracy score or probability)", "REWARD_ALPHA", ge=0)
-    beta: float = key(1.0, "weight of correctness", "REWARD_BETA", ge=0)
+    """which reward; see the table of rewards"""
+    alpha: float = key(1.0, "REWARD_ALPHA", ge=0)
+    """weight of the soft part (quality, accuracy score or probability)"""
+    beta: float = key(1.0, "REWARD_BETA", ge=0)
+    """weight of correctness"""
 
 
 class RceConfig(Section):
     """The warm-up by reward-conditioned cross-entropy."""
 
-    epochs: int = key(5, "passes over the training groups", "RCE_EPOCHS", ge=0)
-    lr: float = key(1e-3, "peak learning rate", "RCE_LR", gt=0)
-    tau_start: float = key(0.02, "temperature of the weights at the first step", gt=0)
-    tau_end: float = key(0.005, "temperature of the weights at the last step", gt=0)
+    epochs: int = key(5, "RCE_EPOCHS", ge=0)
+    """passes over the training groups"""
+    lr: float = key(1e-3, "RCE_LR", gt=0)
+    """peak learning rate"""
+    tau_start: float = key(0.02, gt=0)
+    """temperature of the weights at the first step"""
+    tau_end: float = key(0.005, gt=0)
+    """temperature of the weights at the last step"""
 
 
 class KlConfig(Section):
     """The penalty for leaving the warm-up policy."""
 
-    beta: float = key(0.0, "weight of k3; the first one where it adapts", "KL_BETA", ge=0)
-    over: Literal["logged", "policy"] = key(
-        "policy", "average k3 over all logged candidates alike, or by the probability that the policy gives them"
-    )
-    adaptive: bool = key(False, "change the weight after every epoch, so that the KL stays between 0.01 and 0.1")
+    beta: float = key(0.0, "KL_BETA", ge=0)
+    """weight of k3; the first one where it adapts"""
+    over: Literal["logged", "policy"] = key("policy")
+    """average k3 over all logged candidates alike, or by the probability that the policy gives them"""
+    adaptive: bool = key(False)
+    """change the weight after every epoch, so that the KL stays between 0.01 and 0.1"""
 
 
 class CurriculumConfig(Section):
     """Few candidates of each group in the early epochs (early top-k), more of them later (late top-k)."""
 
-    early_candidates: int = key(3, "best candidates of each group used in the early epochs; 0: all", ge=0)
-    late_candidates: int = key(0, "best candidates of each group used after them; 0: all", ge=0)
-    early_share: float = key(0.0, "share of the GRPO epochs that counts as early; 0: no curriculum", ge=0, le=1)
+    early_candidates: int = key(3, ge=0)
+    """best candidates of each group used in the early epochs; 0: all"""
+    late_candidates: int = key(0, ge=0)
+    """best candidates of each group used after them; 0: all"""
+    early_share: float = key(0.0, ge=0, le=1)
+    """share of the GRPO epochs that counts as early; 0: no curriculum"""
 
 
 class GrpoConfig(Section):
     """The second phase."""
 
-    epochs: int = key(10, "passes over the training groups", "GRPO_EPOCHS", ge=0)
-    lr: float = key(1e-3, "peak learning rate", "GRPO_LR", gt=0)
-    clip: float = key(0.2, "PPO's clip of the ratio", gt=0, lt=1)
-    level: Literal["sequence", "step"] = key("step", "one ratio per candidate, or one per pick")
-    advantage: Literal["zscore", "rank"] = key("rank", "how rewards of a group become advantages")
+    epochs: int = key(10, "GRPO_EPOCHS", ge=0)
+    """passes over the training groups"""
+    lr: float = key(1e-3, "GRPO_LR", gt=0)
+    """peak learning rate"""
+    clip: float = key(0.2, gt=0, lt=1)
+    """PPO's clip of the ratio"""
+    level: Literal["sequence", "step"] = key("step")
+    """one ratio per candidate, or one per pick"""
+    advantage: Literal["zscore", "rank"] = key("rank")
+    """how rewards of a group become advantages"""
     kl: KlConfig = KlConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
 
@@ -115,28 +126,33 @@ class GrpoConfig(Section):
 class ValidationConfig(Section):
     """Measurements after every epoch."""
 
-    shots: list[int] = key(lambda: [1, 2, 3, 4], "numbers of picks to validate at")
-    train_queries: int = key(300, "training queries measured in the same way, so that over-fitting shows", ge=0)
+    shots: list[int] = key(lambda: [1, 2, 3, 4])
+    """numbers of picks to validate at"""
+    train_queries: int = key(300, ge=0)
+    """training queries measured in the same way, so that over-fitting shows"""
 
 
 class TrainerConfig(Section):
     """The loop and what it writes."""
 
-    experiment_name: str = key(
-        "pointer_selector", "name of the run and of its folders", "EXPERIMENT_NAME", resume="place"
-    )
-    seed: int = key(1, "initial weights, order of the data, dropout", "SEED", ge=0)
-    early_stop_patience: int = key(
-        5, "epochs without a better validation before a phase stops; 0: never stop", "EARLY_STOP_PATIENCE", ge=0
-    )
-    weight_decay: float = key(0.01, "AdamW's weight decay", ge=0)
-    warmup_share: float = key(0.1, "share of a phase's steps with a rising learning rate", ge=0, lt=1)
-    max_grad_norm: float = key(1.0, "gradients are scaled down to this norm", gt=0)
-    start_from: str | None = key(
-        None, "checkpoint whose weights training begins with, for instance of supervised training", path="input"
-    )
-    device: Literal["auto", "cpu", "gpu"] = key("auto", "auto: a GPU if there is one", "HARDWARE", resume="setting")
-    threads: int = key(1, "CPU threads of torch; more than there are free cores cost time", resume="setting", ge=1)
+    experiment_name: str = key("pointer_selector", "EXPERIMENT_NAME", resume="place")
+    """name of the run and of its folders"""
+    seed: int = key(1, "SEED", ge=0)
+    """initial weights, order of the data, dropout"""
+    early_stop_patience: int = key(5, "EARLY_STOP_PATIENCE", ge=0)
+    """epochs without a better validation before a phase stops; 0: never stop"""
+    weight_decay: float = key(0.01, ge=0)
+    """AdamW's weight decay"""
+    warmup_share: float = key(0.1, ge=0, lt=1)
+    """share of a phase's steps with a rising learning rate"""
+    max_grad_norm: float = key(1.0, gt=0)
+    """gradients are scaled down to this norm"""
+    start_from: str | None = key(None, path="input")
+    """checkpoint whose weights training begins with, for instance of supervised training"""
+    device: Literal["auto", "cpu", "gpu"] = key("auto", "HARDWARE", resume="setting")
+    """auto: a GPU if there is one"""
+    threads: int = key(1, resume="setting", ge=1)
+    """CPU threads of torch; more than there are free cores cost time"""
 
 
 class PointerRecipe(Section):
@@ -153,9 +169,6 @@ class PointerRecipe(Section):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
-VARIABLES = tuple(
-    Variable(leaf.info.variable, path) for path, leaf in leaves(PointerRecipe).items() if leaf.info.variable
-)
 
 
 def presets() -> list[str]:
@@ -180,8 +193,8 @@ def resolve(
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
     name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
-    settings += variable_settings(os.environ if environ is None else environ, VARIABLES)
-    settings += argument_settings(arguments, name, VARIABLES)
+    settings += variable_settings(os.environ if environ is None else environ, PointerRecipe)
+    settings += argument_settings(arguments, name, PointerRecipe)
     values, sources = merge(PointerRecipe, settings)
     return validated(PointerRecipe, values | located(PointerRecipe, values, sources), sources)
 

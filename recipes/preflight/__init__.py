@@ -10,7 +10,7 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.config.gpus import check_attention
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
-from recipes.errors import RecipeError, raise_together
+from recipes.errors import RecipeError
 from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str]]
@@ -55,7 +55,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     Raises:
         RecipeError: what would stop it.
     """
-    if recipe.planned_gpus is not None and not plan_only:
+    if recipe.circumstances.planned_gpus is not None and not plan_only:
         raise recipe.error(
             "the GPUs are planned for and need not be here, so that nothing can be started on them",
             "leave --gpus out, or set DRY_RUN=1",
@@ -87,13 +87,6 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
     return result
 
 
-def run_checks(recipe: Recipe) -> list[str]:
-    """Run every check of `CHECKS`. Returns remarks; raises RecipeError with everything that would stop the run."""
-    result = findings(recipe)
-    raise_together(result.errors)
-    return result.remarks
-
-
 def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
 
@@ -103,7 +96,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
         skip: checks to leave out; a plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
-    if recipe.planned_gpus is not None:
+    if recipe.circumstances.planned_gpus is not None:
         checked = {"memory"} if missing else {"memory", "data"} - set(skip)
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
@@ -116,7 +109,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
 def heading(recipe: Recipe) -> str:
     """One line on what is run: recipe, engine, hardware, model, experiment."""
     model = recipe.worker.actor.model.model_path
-    if recipe.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
+    if recipe.circumstances.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
         model = "tiny embedded model and data"
         if recipe.source_of("data.train_files").by_user:
             model = "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"

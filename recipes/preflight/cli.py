@@ -31,7 +31,7 @@ def main(
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
         console.print(preflight.heading(recipe))
-        planned = recipe.planned_gpus is not None
+        planned = recipe.circumstances.planned_gpus is not None
         notes = preflight.check_before_data(recipe, plan_only=planned)
     try:
         recipe = recipe if planned else ready(recipe, console.print, make=False)

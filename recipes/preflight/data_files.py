@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.data.lengths import check_lengths, count_split, tokenizer_of
+from recipes.config.accounting import used_rows
+from recipes.data.lengths import count_split
 from recipes.data.rows import engine_columns, row_count
 from recipes.errors import RecipeError
-from recipes.model_files import local_model
+from recipes.model_files import local_model, positions
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -40,8 +40,7 @@ def check_data(recipe: Recipe) -> list[str]:
         raise recipe.error(f"the data file {key.path} does not exist", fix, key.key)
     for key in files(recipe):
         _check_columns(recipe, key)
-    count = row_count(recipe)
-    used = min(count, recipe.data.train_max_samples) if recipe.data.train_max_samples > 0 else count
+    used = used_rows(recipe, row_count(recipe))
     if used and used < recipe.data.rollout_batch_size:
         raise recipe.error(
             f"data.rollout_batch_size {recipe.data.rollout_batch_size} is larger than the {used} training rows",
@@ -65,16 +64,6 @@ def _open(key: PathKey) -> pq.ParquetFile:
         ) from error
 
 
-def read_rows(file: str, wanted: Sequence[str], at_once: int = 4096) -> Iterator[dict[str, Any]]:
-    """Yield every row of a parquet file, with the wanted columns that the file has."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        columns = [name for name in wanted if name in opened.schema_arrow.names]
-        for batch in opened.iter_batches(at_once, columns=columns):
-            yield from batch.to_pylist()
-
-
 def _check_columns(recipe: Recipe, key: PathKey) -> None:
     opened = _open(key)
     top_level = opened.schema_arrow.names
@@ -91,21 +80,48 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
 
+MOST_DROPPED = 0.1
+"""Largest share of training prompts that is dropped without the user asking for it: so few prompts are outliers."""
+
+
 def check_prompt_lengths(recipe: Recipe) -> list[str]:
-    """Remark on training prompts that are longer than the limit; raise where `check_lengths` does.
+    """Remark on training prompts that are longer than data.max_prompt_length.
 
     Prompts are not counted if the tokenizer is not on this machine or the prompt column is the user's own; `images.py`
     counts prompts with images.
+
+    Raises:
+        RecipeError: too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and the user
+            did not set data.filter_overlong_prompts.
     """
-    tokenizer, template = tokenizer_of(recipe)
-    folder, keys = local_model(tokenizer), files(recipe, "data.train_files")
+    model, data, keys = recipe.worker.actor.model, recipe.data, files(recipe, "data.train_files")
+    folder = local_model(str(model.tokenizer_path or model.model_path))
     if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
         return []
     if not keys or not all("prompt" in columns(key) for key in keys):
         return []
-    trusted = recipe.worker.actor.model.trust_remote_code
+    template, trusted = data.override_chat_template, model.trust_remote_code
     try:
-        counted = [count_split(Path(key.path), str(folder), template, trust_remote_code=trusted) for key in keys]
+        text = Path(template).read_text(encoding="utf-8") if template else None
+        counted = [count_split(Path(key.path), str(folder), text, trust_remote_code=trusted) for key in keys]
     except (RecipeError, OSError) as error:
         return [f"the prompts are not counted: {str(error).splitlines()[0]}"]
-    return check_lengths(sum(counted, Counter()), recipe)
+    lengths, key, drops = sum(counted, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"
+    total, over = lengths.total(), sum(count for length, count in lengths.items() if length > data.max_prompt_length)
+    if not over:
+        return []
+    enough = max(lengths)
+    what = f"{over:,} of {total:,} prompts are longer than {key} {data.max_prompt_length}"
+    if total - over < data.rollout_batch_size:
+        what += f"; the other {total - over} do not fill a step of {data.rollout_batch_size}"
+    elif not data.filter_overlong_prompts:
+        return [f"{what}, and {drops} is off: the trainer will stop there"]
+    elif over > MOST_DROPPED * total and not recipe.source_of(drops).by_user:
+        what += f" and would be dropped; {drops}=true drops them, if that is what you want"
+    else:
+        return [f"{what} and are dropped; MAX_PROMPT_LENGTH={enough} keeps them all"]
+    known = positions(local_model(model.model_path))
+    fix = f"set MAX_PROMPT_LENGTH to {enough}, or shorten the prompts"
+    if known is not None and enough + data.max_response_length > known:
+        fix = f"shorten the prompts, or take a model with more than {known} positions for prompt and response"
+    raise recipe.error(what, fix, key)

@@ -24,6 +24,7 @@ from recipes.config.schema import leaves
 from recipes.files import sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.python_files import contents
+from recipes.runs.folder import Change
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
@@ -44,16 +45,11 @@ SAMPLED, PIECES = 1 << 16, 32
 
 @dataclass(frozen=True)
 class Attempt:
-    """Content and settings of an attempt, which trained from the step after `after_step` on.
-
-    Attributes:
-        content: name -> value; None where it cannot be known yet. A changed value makes another run.
-        settings: key -> value, for the keys that may change between attempts.
-    """
+    """Content and settings of an attempt, which trained from the step after `after_step` on."""
 
     after_step: int
-    content: dict[str, Any]
-    settings: dict[str, Any]
+    content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
+    settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
 
 
 def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
@@ -74,8 +70,11 @@ def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
     return Attempt(after_step, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return the name, the old and the new value of what differs between two attempts.
+TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool) -> list[Change]:
+    """Return what differs between the content, or the settings, of two attempts, and what becomes of it.
 
     A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
     nor is a digest that could not be made.
@@ -86,7 +85,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[st
         one, other = old.get(name, default), new.get(name, default)
         is_key = name in leaves(Recipe) and name in old and name in new
         if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
-            found.append((name, one, other))
+            effect = DATA_ANEW if content and _decides_order(name) else TAKES_EFFECT
+            found.append(Change(name, one, other, effect, content))
     return found
 
 
@@ -96,7 +96,7 @@ def why_fixed(name: str) -> str:
     return leaf.info.fixed if leaf else FIXED.get(name, "")
 
 
-def decides_order(name: str) -> bool:
+def _decides_order(name: str) -> bool:
     """Return whether content decides the order of the rows; if it changed, the saved dataloader state is useless."""
     leaf = leaves(Recipe).get(name)
     return leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")

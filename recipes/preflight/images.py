@@ -5,15 +5,13 @@ Every image is opened; the model's own processor counts the tokens of the larges
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK, prompt_column, structured
+from recipes.data.rows import IMAGE_MARK, prompt_column, read_rows, structured
 from recipes.errors import RecipeError, counted
 from recipes.model_files import PROCESSORS, local_model
 from recipes.preflight import data_files
@@ -25,12 +23,12 @@ MOST_DECODED = 256
 COUNTING_LIMIT_S = 600.0
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row with images: its number, counted from 0, its messages as JSON, and its size in tokens, roughly."""
+class Row(NamedTuple):
+    """A row with images: its number, counted from 0, its messages, its images, and its size in tokens, roughly."""
 
     number: int
-    messages: str
+    messages: list[dict[str, Any]]
+    images: list[Any]
     size: float
 
 
@@ -68,7 +66,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
 
     prompt_key, image_key, wrap = prompt_column(recipe), recipe.data.image_key, _prompt_format(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
-    for number, row in enumerate(data_files.read_rows(str(file), (prompt_key, image_key), ROWS_AT_ONCE)):
+    for number, row in enumerate(read_rows(str(file), (prompt_key, image_key), ROWS_AT_ONCE)):
         prompt, images = row.get(prompt_key), row.get(image_key) or []
         messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
         places = sum(str(message.get("content")).count(IMAGE_MARK) for message in messages)
@@ -88,8 +86,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
                 f"row {number} has a broken image: {reason}", where=where, fix="make it again, or leave the row out"
             ) from error
         if images:
-            text = json.dumps(messages)
-            found.append(Row(number, text, pixels / 784 + len(text) / 4))
+            found.append(Row(number, messages, images, pixels / 784 + len(str(messages)) / 4))
             found = [max(found, key=lambda one: one.size), min(found, key=lambda one: one.size)]
     return found
 
@@ -134,7 +131,6 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
     tokens = ask(
         count,
         recipe,
-        key.path,
         rows,
         str(model),
         limit_s=COUNTING_LIMIT_S,
@@ -155,7 +151,7 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
     )
 
 
-def count(recipe: Recipe, file: str, rows: list[Row], model: str) -> list[int]:
+def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
     """Return the tokens of each row's prompt by the model's own processor, which scales images into the bounds.
 
     Runs in a child process, since the processor imports torch.
@@ -166,14 +162,10 @@ def count(recipe: Recipe, file: str, rows: list[Row], model: str) -> list[int]:
     processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
     bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
     given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
-    wanted, images = {row.number for row in rows}, {}
-    for number, held in enumerate(data_files.read_rows(file, (data.image_key,), ROWS_AT_ONCE)):
-        if number in wanted:
-            images[number] = [opened(each, data.image_dir).convert("RGB") for each in held[data.image_key]]
     tokens = []
     for row in rows:
-        chat = structured(json.loads(row.messages))
-        text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        encoded = processor(text=[text], images=images[row.number], add_special_tokens=False, **given)
+        text = processor.apply_chat_template(structured(row.messages), add_generation_prompt=True, tokenize=False)
+        images = [opened(each, data.image_dir).convert("RGB") for each in row.images]
+        encoded = processor(text=[text], images=images, add_special_tokens=False, **given)
         tokens.append(len(encoded["input_ids"][0]))
     return tokens

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from recipes.config import Recipe, accounting, path_keys
+from recipes.config import Recipe, path_keys, total_steps
 from recipes.data.rows import row_count
 from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
@@ -96,7 +96,7 @@ def check_disk(recipe: Recipe) -> list[str]:
     nearest = _nearest(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
     if trainer.save_freq > 0:
-        steps = accounting(recipe, row_count(recipe)).total_steps - resume.steps_done(recipe)
+        steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe)
         one, saves = checkpoint_bytes(recipe), max(0, -(-steps // trainer.save_freq))
     kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN

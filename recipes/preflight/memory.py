@@ -73,7 +73,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
         f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
         f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
     )
-    if recipe.planned_gpus is not None:
+    if recipe.circumstances.planned_gpus is not None:
         raise recipe.error(what, "set MODEL_PATH to a folder with the model's config.json", MODEL)
     return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
 

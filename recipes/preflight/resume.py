@@ -32,7 +32,7 @@ from recipes.engines.checkpoints import (
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import RANKS, Attempt, decides_order, differences, fingerprint, why_fixed
+from recipes.preflight.fingerprint import DATA_ANEW, RANKS, Attempt, differences, fingerprint, why_fixed
 from recipes.runs.folder import Change, add_changes
 
 RECORD = "recipe.json"
@@ -43,8 +43,6 @@ BEGUN_ANEW = ".begun_anew"
 """Folder beside the checkpoints: links to steps without dataloader state, for a run that starts its data over."""
 GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
 VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
-
-TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
 
 
 def folder(recipe: Recipe) -> Path:
@@ -75,29 +73,17 @@ def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a run: fresh, or a checkpoint.
+    """Start of a run: fresh, or a checkpoint."""
 
-    Attributes:
-        checkpoint: the checkpoint that the run resumes; None for a fresh run.
-        problems: what is wrong with later checkpoints.
-        changes: content and settings that differ from the attempt that made the step.
-        unknown: why the content cannot be compared; empty where it can.
-        parts: what the step was saved with; files left by an earlier save of the same step do not count.
-    """
-
-    checkpoint: Checkpoint | None
-    problems: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    unknown: str = ""
-    parts: frozenset[str] = frozenset()
+    checkpoint: Checkpoint | None  # None for a fresh run
+    problems: tuple[str, ...] = ()  # what is wrong with later checkpoints
+    changes: tuple[Change, ...] = ()  # content and settings that differ from the attempt that made the step
+    unknown: str = ""  # why the content cannot be compared; empty where it can
+    parts: frozenset[str] = frozenset()  # what the step was saved with, whatever an earlier save of it left
 
     @property
     def other_content(self) -> list[Change]:
         return [change for change in self.changes if change.content]
-
-    @property
-    def begins_data_anew(self) -> bool:
-        return any(decides_order(change.name) for change in self.other_content)
 
 
 def start(recipe: Recipe) -> Start:
@@ -116,13 +102,10 @@ def start(recipe: Recipe) -> Start:
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
-    expected = Expected(LAYOUTS[recipe.engine], recipe.n_gpus, partial(_parts, attempts))
-    ours = fingerprint(recipe)
+    at, ours = checkpoint or last_checkpoint(place), fingerprint(recipe)
+    ranks = (at.ranks() if at else None) or recipe.n_gpus  # another number is reported as such, not as missing files
+    expected = Expected(LAYOUTS[recipe.engine], ranks, partial(_parts, attempts))
     if checkpoint is None:
-        last = last_checkpoint(place)
-        wrote = last.ranks() if last else None
-        if wrote and wrote != recipe.n_gpus:  # reported as another number of ranks, not as missing files
-            expected = Expected(expected.layout, wrote, expected.parts)
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
             raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))
@@ -139,8 +122,8 @@ def start(recipe: Recipe) -> Start:
         wrote = checkpoint.ranks()
         changes = [] if wrote in (None, recipe.n_gpus) else [Change(RANKS, wrote, recipe.n_gpus, "", True)]
         return Start(checkpoint, tuple(problems), tuple(changes), why, parts)
-    changes = _changes(attempt.content, ours.content, content=True)
-    changes += _changes(attempts[-1].settings, ours.settings, content=False)
+    changes = differences(attempt.content, ours.content, content=True)
+    changes += differences(attempts[-1].settings, ours.settings, content=False)
     return Start(checkpoint, tuple(problems), tuple(changes), parts=parts)
 
 
@@ -154,14 +137,6 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
             where=str(steps[-1].parent),
             fix=f"keep the old one, or {_begin_anew(recipe)}",
         )
-
-
-def _changes(old: dict[str, Any], new: dict[str, Any], content: bool) -> list[Change]:
-    """Return what differs between two attempts, and what becomes of it."""
-    return [
-        Change(name, one, other, DATA_ANEW if content and decides_order(name) else TAKES_EFFECT, content)
-        for name, one, other in differences(old, new)
-    ]
 
 
 def _named(recipe: Recipe, step: Path) -> Checkpoint:
@@ -201,7 +176,8 @@ def check_resume(recipe: Recipe) -> list[str]:
             begin.unknown
             or "the checkpoints are another run's: " + "; ".join(change.described for change in different),
             where=str(place if not recipe.trainer.load_checkpoint_path else begin.checkpoint.folder),
-            fix=_ways_on(place),
+            fix=f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with what "
+            "is new",
         )
     remarks = [f"{problem}: not gone on from" for problem in begin.problems]
     remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
@@ -237,13 +213,9 @@ def _lacking(begin: Start) -> str:
     return " and ".join(words for part, words in names.items() if part not in begin.parts)
 
 
-def _ways_on(place: Path) -> str:
-    return f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with what is new"
-
-
 def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
     weights = f" MODEL_PATH={checkpoint.model}" if checkpoint and checkpoint.model else ""
-    weights += " EMBEDDED=1" * bool(weights and recipe.embedded_on)
+    weights += " EMBEDDED=1" * bool(weights and recipe.circumstances.embedded_on)
     return f"begin another run: EXPERIMENT_NAME=another{weights}, or move {folder(recipe).name} away"
 
 
@@ -271,7 +243,7 @@ def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
     if _lacking(begin) and recipe.engine == "verl":
         held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
         changes["verl"] = {**recipe.verl, "actor_rollout_ref.actor.checkpoint.load_contents": held}
-    if begin.begins_data_anew:
+    if any(change.effect == DATA_ANEW for change in begin.changes):
         changes["trainer.load_checkpoint_path"] = str(_without_place(folder(recipe), begin.checkpoint))
     return replaced(recipe, changes, "what the checkpoint holds") if changes else recipe
 
@@ -297,7 +269,7 @@ def record(recipe: Recipe, begin: Start) -> None:
         now = replace(now, after_step=before.pop().after_step)
     attempts = [vars(attempt) for attempt in (*before, now)]
     write_whole(place / RECORD, json.dumps({"attempts": attempts}, indent=1) + "\n")
-    changes = [change for change in begin.changes if change.content]
+    changes = begin.other_content
     if begin.unknown:
         changes.append(Change("content", "not recorded", "see recipe.json", begin.unknown, True))
     if changes:

@@ -7,16 +7,17 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import islice, zip_longest
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
 from recipes.data.rewards import load_reward
-from recipes.data.rows import row_count
+from recipes.data.rows import read_rows, row_count
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, filter_metric, is_right
@@ -31,7 +32,6 @@ LIMIT_S = 300.0
 """Seconds that the trial may take, for a reward that never returns; on a slow machine imports take a minute."""
 ROWS_A_SECOND = 2000
 """Rows a second that a reward has to check through `check_sources`; they extend the time limit."""
-NOT_READ = ("images", "prompt", "problem")
 
 
 def check_reward(recipe: Recipe) -> list[str]:
@@ -75,47 +75,29 @@ def trial(recipe: Recipe) -> list[str]:
     for part, named in judges:
         in_module(load_reward(part), part, named, recipe.engine)  # raises for a function that no engine can call
         for file in files:
-            truths = (
-                (str(row.get("data_source", "")), _truth(row, recipe)) for row in data_files.read_rows(file, columns)
-            )
+            truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
             _check_sources(load_reward(part), file, truths, named)
-    rows = [_trial_row(row, recipe) for row in rows_by_source(files)]
+    rows = [_call(row, recipe) for row in rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
     own = not recipe.source_of("worker.reward.reward_function").by_user
     return try_reward(location, recipe.engine, rows, arguments, filter_key, of_the_recipe=own)
 
 
-def rows_by_source(files: list[str]) -> list[dict[str, Any]]:
-    """The first rows of every data source, in turn, without the columns in `NOT_READ`."""
-    import pyarrow.parquet as pq
-
+def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The first rows of every data source, in turn."""
     first: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for file in files:
-        with pq.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
-            for batch in opened.iter_batches(4096, columns=[name for name in names if name not in NOT_READ]):
-                sources = batch.column("data_source") if "data_source" in names else [None] * batch.num_rows
-                for index, source in enumerate(map(str, sources)):
-                    if len(first[source]) < ROWS_OF_A_SOURCE:
-                        first[source] += batch.slice(index, 1).to_pylist()
+    for row in chain.from_iterable(read_rows(file, columns) for file in files):
+        if len(first[str(row.get("data_source"))]) < ROWS_OF_A_SOURCE:
+            first[str(row.get("data_source"))].append(row)
     in_turn = [row for rank in zip_longest(*first.values()) for row in rank if row is not None]
     return in_turn[:MOST_ROWS]
 
 
-class TrialRow(NamedTuple):
-    """Arguments of the reward for a row, as the data have it; under EasyR1 `extra_info` has the solution alone."""
-
-    data_source: Any
-    ground_truth: Any
-    extra_info: Any
-
-
-def _trial_row(row: dict[str, Any], recipe: Recipe) -> TrialRow:
-    """Return a reward's arguments for a row; EasyR1's rewards get no solution, but the trial's gold answers need it."""
+def _call(row: dict[str, Any], recipe: Recipe) -> Call:
+    """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
+    gold answers need the solution."""
     extra = row.get("extra_info")
-    if recipe.engine == "easyr1":
-        extra = {"solution": (extra or {}).get("solution")}
-    return TrialRow(row.get("data_source"), _truth(row, recipe), extra)
+    return Call(row.get("data_source"), "", _truth(row, recipe), extra, row=(extra or {}).get("id"))
 
 
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
@@ -144,7 +126,7 @@ _ROW = re.compile(r"row (\d+)\b")
 def try_reward(
     location: str,
     engine: str,
-    rows: list[TrialRow],
+    rows: list[Call],
     arguments: Mapping[str, Any] | None = None,
     filter_key: str = "overall",
     *,
@@ -193,7 +175,7 @@ def try_reward(
     return _remarks(scores, is_better, seconds[1:])  # the first call may import something
 
 
-def _judge(function: RewardFunction, engine: str, filter_key: str, row: TrialRow, response: str) -> Answer:
+def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, response: str) -> Answer:
     """Return the reward's answer. Raises RecipeError where the answer lacks the filter key."""
     print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
     key = filter_key
@@ -202,8 +184,7 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: TrialRow
         answer = function.score(easyr1_reward.call_of(item, function.form))
         have = easyr1_reward.numbers("", answer)
     else:
-        known = (row.extra_info or {}).get("id")
-        answer = function.score(Call(row.data_source, response, row.ground_truth, row.extra_info, row=known))
+        answer = function.score(replace(row, response=response))
         have = answer.as_verl()
         key = filter_metric(filter_key, have)
     if key not in {*have, *WHOLE_REWARD}:
@@ -253,12 +234,12 @@ def _check_sources(
 
 def _line_of_row(file: str, row: int) -> str:
     """`line 31 of my.jsonl; ` for a row, counted from 1, that was converted from a user's file."""
-    found = next(islice(data_files.read_rows(file, ["extra_info"]), row - 1, None), {})
+    found = next(islice(read_rows(file, ["extra_info"]), row - 1, None), {})
     extra = found.get("extra_info") or {}
     return f"line {extra['line']} of {extra['file']}; " if {"file", "line"} <= extra.keys() else ""
 
 
-def gold_answers(row: TrialRow) -> list[str]:
+def gold_answers(row: Call) -> list[str]:
     """Return the gold answers of a row as a policy would state them; none where the truth is no plain answer.
 
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
@@ -271,7 +252,7 @@ def gold_answers(row: TrialRow) -> list[str]:
     except ValueError:
         value = truth
     if isinstance(value, dict) and set(value) == {"data_source", "ground_truth"}:
-        return stated + gold_answers(TrialRow(None, value["ground_truth"], None))
+        return stated + gold_answers(Call("", "", value["ground_truth"]))
     if isinstance(value, list):
         value = value[0] if value and isinstance(value[0], str | int | float) else None
     return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import psutil
 
-from recipes.config import Recipe, accounting, load
+from recipes.config import Recipe, load, total_steps
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.errors import RecipeError, nearest
@@ -195,7 +195,7 @@ def read(folder: Path) -> Run:
     notes, recipe, total = [], None, None
     try:
         recipe = load(str(files.config), environ={})
-        total = accounting(recipe, row_count(recipe)).total_steps or None
+        total = total_steps(recipe, row_count(recipe)) or None
     except RecipeError as error:
         notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
     history = [per_token(step, recipe) for step in read_history(*metrics)]

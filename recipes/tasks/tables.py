@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.data.hub import load_hub_table
 from recipes.errors import RecipeError
 from recipes.files import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SECONDS_TO_ANSWER = 15
+"""Time limit of the hub, which is asked first: `datasets` retries for half a minute."""
 
 
 def load_table(
@@ -28,7 +31,9 @@ def load_table(
     Args:
         repository: `owner/name` on the hub.
         columns: names that the table must have.
-        split, revision, name: see `load_hub_table`.
+        split: name of the split, such as "train".
+        revision: branch, tag or commit on the hub. With HF_HUB_OFFLINE=1 the local cache is used as it is.
+        name: configuration of the data set, such as "main" of `openai/gsm8k`.
         files: local copies, parquet or JSON lines; None for the hub.
 
     Raises:
@@ -39,7 +44,7 @@ def load_table(
     import pyarrow.parquet as pq
 
     if files is None:
-        table, commit = load_hub_table(repository, name=name, split=split, revision=revision)
+        table, commit = _from_hub(repository, split, revision, name)
         source = f"{repository}@{commit}"
     else:
         try:
@@ -56,3 +61,23 @@ def load_table(
             fix=f"use a table with {', '.join(columns)}, as {repository} has them",
         )
     return table, source
+
+
+def _from_hub(repository: str, split: str, revision: str, name: str | None) -> tuple[pa.Table, str]:
+    """The split, and the commit that it comes from; offline, the revision as it was given."""
+    import httpx
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+    from huggingface_hub import HfApi
+
+    try:
+        if os.environ.get("HF_HUB_OFFLINE") != "1":
+            revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
+        return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
+    except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RecipeError(
+            f"the hub's data set {repository} cannot be read: {first_line}",
+            where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
+            fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 where it is cached, or use another source (see --help)",
+        ) from error

@@ -14,9 +14,10 @@ from recipes.config import load
 from recipes.config.checks import require_supported
 from recipes.data.readers import Place, checked
 from recipes.engines.easyr1 import source
+from recipes.engines.reward_function import Call
 from recipes.paths import ROOT
 from recipes.preflight import Findings
-from recipes.preflight.reward import TrialRow, try_reward
+from recipes.preflight.reward import try_reward
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
 KIT, TRL = ROOT / "docs" / "CUSTOM_TASK.md", ROOT / "docs" / "COMING_FROM_TRL.md"
@@ -139,6 +140,6 @@ def test_the_kits_pages_show_a_reward_and_rows_that_are_right(page, tmp_path):
     text = page.read_text(encoding="utf-8")
     path = tmp_path / "my_reward.py"
     path.write_text(REWARD.search(text)[1])
-    assert try_reward(str(path), "verl", [TrialRow("x", "42", None)]) == []
+    assert try_reward(str(path), "verl", [Call("x", "", "42")]) == []
     for example in re.findall(r"```json\n(.*?)\n```", text, re.DOTALL):
         assert checked(json.loads(example), Place("page", 1)).ground_truth == "42"

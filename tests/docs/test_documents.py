@@ -15,7 +15,7 @@ import typer.main
 from recipes.config.variables import variable_names
 from recipes.evaluation.cli import app as evaluation
 from recipes.paths import ROOT
-from recipes.pointer_selector.config import VARIABLES as POINTER_VARIABLES
+from recipes.pointer_selector.config import PointerRecipe
 
 PAGES = docs_markdown.pages()
 COMMANDS = [command for page in PAGES for command in docs_markdown.commands(page)]
@@ -33,7 +33,7 @@ def test_links_and_named_files_exist(page):
 def test_commands_name_real_files_and_variables():
     assert len(COMMANDS) > 200
     for command in COMMANDS:
-        known = variable_names() | (variable_names(POINTER_VARIABLES) if "pointer_selector" in str(command) else set())
+        known = variable_names() | (variable_names(PointerRecipe) if "pointer_selector" in str(command) else set())
         assert not [v for v in command.variables if v not in known and not v.startswith(FOREIGN)], command
         script = command.words[1] if len(command.words) > 1 and command.words[0] in {"bash", "python"} else ""
         if script.endswith((".sh", ".py")) and "/path/to/" not in script:

@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from recipes.config import load, tasks
-from recipes.config.variables import VARIABLES, usual_name
+from recipes.config.schema import Recipe, leaves
 from recipes.paths import ROOT
 
 LAUNCHERS = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if path.parent.name != "cluster"]
 ENTRY = re.compile(r"#   ([A-Z][A-Z_]+) +(\S+)( .*)?")
 EXEC = re.compile(r'exec bash "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/\.\./\.\./scripts/launch\.sh" (\w+) "\$@"')
-KEYS = {name: variable.key for variable in VARIABLES for name in variable.names}
+DECLARED = {path: leaf.info for path, leaf in leaves(Recipe).items() if leaf.info.variable}
+KEYS = {name: path for path, info in reversed(DECLARED.items()) for name in info.variable.split()}
 
 
 @pytest.mark.parametrize("task", tasks())
@@ -67,9 +68,9 @@ def test_the_kits_dry_run_from_a_users_folder(tmp_path):
 
 def test_the_kits_help_lists_every_option_and_a_mistake_is_one_message(tmp_path):
     shown = kit(tmp_path, "--help").stdout
-    for variable in VARIABLES:
-        assert f"\n--{usual_name(variable)}" in shown
-        assert variable.key in shown
+    for path, info in DECLARED.items():
+        assert f"\n--{(info.option or info.variable.lower()).split()[0]}" in shown
+        assert path in shown
     assert "--data [examples/custom_task/data/example.jsonl]" in shown
     wrong = kit(tmp_path, "--rolout_n", "8")
     assert wrong.returncode == 2

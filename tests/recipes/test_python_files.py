@@ -15,7 +15,7 @@ from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_function import Call, in_file
 from recipes.paths import ROOT
-from recipes.preflight.reward import TrialRow, try_reward
+from recipes.preflight.reward import try_reward
 from recipes.python_files import awaited, loaded
 
 KEEPS_A_CLIENT = """
@@ -39,7 +39,7 @@ def test_a_reward_keeps_its_client_between_responses(tmp_path):
     Path(path).write_text(KEEPS_A_CLIENT)
     reward = in_file(path)
     assert [reward.score(Call("x", text, "4", {})).score for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
-    rows = [TrialRow("x", "4", {}), TrialRow("x", "5", {})]
+    rows = [Call("x", "", "4", {}), Call("x", "", "5", {})]
     assert try_reward(path, "verl", rows) == []
     for _ in range(2):
         assert weighted_reward.compute_score(**CALL, rewards=[path], weights=[1.0])["score"] == 5.0

@@ -14,7 +14,7 @@ from recipes.config import resolve
 from recipes.config.checks import ENGINES
 from recipes.config.layers import flatten, flow
 from recipes.config.schema import Leaf, Recipe, leaves
-from recipes.config.variables import CONTROLS, VARIABLES
+from recipes.config.variables import CONTROLS
 from recipes.drawing import markdown
 from recipes.engines import versions
 from recipes.engines.verl import upstream
@@ -24,14 +24,10 @@ from recipes.pointer_selector import config as pointer_selector
 
 def schema_table() -> str:
     """Every key: its variable with synonyms, default, type, meaning, verl's name, what an engine cannot do."""
-    variables: dict[str, list[str]] = {}
-    for variable in VARIABLES:
-        for path in variable.keys:
-            variables.setdefault(path, []).extend(variable.names)
     rows = (
         (
             f"`{path}`",
-            _codes(variables.get(path, []), ", "),
+            _codes(leaf.info.variable.split(), ", "),
             f"`{flow(leaf.default)}`",
             describe_type(leaf.field.annotation),
             leaf.info.doc,
@@ -55,14 +51,14 @@ def _engines(leaf: Leaf) -> str:
 
 def pointer_selector_table() -> str:
     """Every key of the pointer selector: its variable, default and meaning."""
-    variables = {variable.key: f"`{variable.name}`" for variable in pointer_selector.VARIABLES}
+    keys = leaves(pointer_selector.PointerRecipe)
     values = flatten(pointer_selector.resolve(environ={}).model_dump())
     rows = (
         (
             f"`{path}`",
-            variables.get(path, ""),
+            _codes(keys[path].info.variable.split(), ", "),
             f"`{flow(value)}`",
-            leaves(pointer_selector.PointerRecipe)[path].info.doc,
+            keys[path].info.doc,
         )
         for path, value in values.items()
     )

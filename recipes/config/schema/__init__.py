@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves, sections
+from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves
 from recipes.config.schema.recipe import LAUNCHERS, Recipe
 from recipes.config.schema.worker import verl_loss
 
@@ -15,6 +15,5 @@ __all__ = [
     "Source",
     "key",
     "leaves",
-    "sections",
     "verl_loss",
 ]

@@ -85,41 +85,23 @@ SAME = "{same}"
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """Facts about a key besides its type.
+    """Facts about a key besides its type."""
 
-    Attributes:
-        doc: one line that says what the key does.
-        variable: environment variable that sets the key, then synonyms, separated by blanks; it may set several keys.
-        option: short names on the command line, besides those of the variable; the first is the usual one.
-        verl: verl's dotted names of the same quantity; empty where verl has none.
-        convert: function from the value to verl's, where they differ.
-        computed: engines/verl/translation.py computes verl's values, from this key and others.
-        alias: whether verl's first name holds the same value, so that it may be written instead of the key's own.
-        engines: engines that implement the key; the others accept only its default.
-        values_on: engine -> the values that it accepts, where it does not accept all.
-        path: "input" must exist; "model" and "data" exist or name something on a hub; "output" is made by the run.
-        resume: effect of a changed value on a resumed run.
-        fixed: why a resumed run cannot change the value; empty where it can.
-        needs: the key, of the same group or dotted, that must be on for this one to be read.
-        launcher: the launcher reads it, and no engine does.
-        left_open: for null, `resolve.derive` finds a value from the machine and other keys, or takes the default.
-    """
-
-    doc: str
-    variable: str = ""
-    option: str = ""
-    verl: tuple[str, ...] = ()
-    convert: Callable[[Any], Any] | None = None
-    computed: bool = False
-    alias: bool = False
-    engines: tuple[str, ...] = BOTH
-    values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    path: PathKind | None = None
-    resume: Resume | None = None
-    fixed: str = ""
-    needs: str = ""
-    launcher: bool = False
-    left_open: bool = False
+    doc: str = ""  # what the key does: the text below its declaration
+    variable: str = ""  # environment variable that sets the key, then synonyms, by blanks; it may set several keys
+    option: str = ""  # short names on the command line, besides those of the variable; the first is the usual one
+    verl: tuple[str, ...] = ()  # verl's dotted names of the same quantity; empty where verl has none
+    convert: Callable[[Any], Any] | None = None  # from the value to verl's, where they differ
+    computed: bool = False  # engines/verl/translation.py computes verl's values, from this key and others
+    alias: bool = False  # verl's first name holds the same value, so that it may be written instead of the key's own
+    engines: tuple[str, ...] = BOTH  # engines that implement the key; the others accept only its default
+    values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # engine -> what it accepts, if not all
+    path: PathKind | None = None  # "input" must exist; "model", "data": or on a hub; "output" is made by the run
+    resume: Resume | None = None  # effect of a changed value on a resumed run
+    fixed: str = ""  # why a resumed run cannot change the value; empty where it can
+    needs: str = ""  # the key, of the same group or dotted, that must be on for this one to be read
+    launcher: bool = False  # the launcher reads it, and no engine does
+    left_open: bool = False  # null: `resolve.derive` finds a value from the machine and other keys, or the default
 
 
 class Section(BaseModel):
@@ -128,7 +110,7 @@ class Section(BaseModel):
     `when_resumed` and `engines` are the defaults of its keys' `resume` and `engines`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), use_attribute_docstrings=True)
     when_resumed: ClassVar[Resume] = "content"
     engines: ClassVar[tuple[str, ...]] = BOTH
 
@@ -168,18 +150,17 @@ def settled(value: T | None) -> T:
 
 def key(
     default: Any,
-    doc: str,
     variable: str = "",
     *,
     verl: str | tuple[str, ...] = SAME,
     alias: bool | None = None,
     **facts: Any,
 ) -> Any:
-    """Declare a key.
+    """Declare a key; the text below says what it does.
 
     Args:
         default: the value, or a factory of it.
-        doc, variable: as in `KeyInfo`.
+        variable: as in `KeyInfo`.
         verl: by default the same name, if verl has the key at all.
         alias: by default true where verl gets the value unchanged.
         facts: other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
@@ -187,10 +168,10 @@ def key(
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     names = (verl,) if isinstance(verl, str) else verl
     unchanged = bool(names) and not own.get("convert") and not own.get("computed")
-    info = KeyInfo(doc, variable, verl=names, alias=unchanged if alias is None else alias, **own)
+    info = KeyInfo(variable=variable, verl=names, alias=unchanged if alias is None else alias, **own)
     given = {"default_factory" if callable(default) else "default": default}
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
-    return Field(**given, description=doc, json_schema_extra=extra, **facts)
+    return Field(**given, json_schema_extra=extra, **facts)
 
 
 @dataclass(frozen=True)
@@ -223,12 +204,6 @@ def leaves(section: type[BaseModel]) -> dict[str, Leaf]:
     return {leaf.path: leaf for leaf in _walk(section, "")}
 
 
-@cache
-def sections(section: type[BaseModel]) -> frozenset[str]:
-    """The dotted paths of the groups below `section`."""
-    return frozenset(group for path in leaves(section) for group in groups(path))
-
-
 def groups(path: str) -> list[str]:
     """The dotted paths of the groups around a key, the innermost first: `a.b.c` is in `a.b` and `a`."""
     return [path.rsplit(".", depth)[0] for depth in range(1, path.count(".") + 1)]
@@ -243,6 +218,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
             info: Any = extra["key"]  # pydantic declares JSON here
+            info = replace(info, doc=" ".join((declared.description or "").split()))
             yield Leaf(f"{prefix}{name}", _placed(info, section, prefix.rstrip("."), name), declared)
 
 

@@ -38,124 +38,69 @@ class Data(Section):
     when_resumed: ClassVar[Resume] = "order"
 
     train_files: str | list[str] = key(
-        "",
-        "training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)",
-        "TRAIN_FILES",
-        convert=_as_list,
-        path="data",
-        resume="setting",
-        option="data",
+        "", "TRAIN_FILES", convert=_as_list, path="data", resume="setting", option="data"
     )
+    """training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)"""
     val_files: str | list[str] = key(
-        "",
-        "validation rows, in the formats of train_files; empty: a share of the converted rows",
-        "VAL_FILES TEST_FILES",
-        convert=_as_list,
-        path="data",
-        resume="setting",
-        option="val_data",
+        "", "VAL_FILES TEST_FILES", convert=_as_list, path="data", resume="setting", option="val_data"
     )
-    val_share: float = key(
-        0.05,
-        "share of each data source's prompts that validates, where a file is converted and val_files is empty",
-        "VAL_SHARE",
-        engines=CONVERTED,
-        gt=0,
-        lt=1,
-        resume="setting",
-    )
-    data_source: str | None = key(
-        None,
-        "data source of rows that name none, where a file is converted",
-        "DATA_SOURCE",
-        engines=CONVERTED,
-        resume="setting",
-    )
-    system_prompt: str | None = key(
-        None,
-        "text file with the system message, where a file is converted",
-        "SYSTEM_PROMPT",
-        engines=CONVERTED,
-        path="input",
-        resume="setting",
-    )
-    prompt_key: str | None = key(
-        None,
-        "column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1",
-        "PROMPT_KEY",
-        convert=lambda value: value or "prompt",
-    )
-    answer_key: str = key(
-        "answer",
-        "column of the gold answer; in your own file `ground_truth`, unless you name one",
-        "ANSWER_KEY",
-        engines=ONLY_EASYR1,
-        resume="content",
-    )
-    image_key: str = key("images", "column of the images", "IMAGE_KEY")
-    video_key: str = key("videos", "column of the videos")
-    image_dir: str | None = key(
-        None, "folder that image paths in the rows are relative to", engines=ONLY_EASYR1, path="input", resume="content"
-    )
-    video_fps: float = key(2.0, "frames a second taken from a video", gt=0, engines=ONLY_EASYR1, resume="content")
-    max_prompt_length: int = key(512, "longest prompt, in tokens, image tokens included", "MAX_PROMPT_LENGTH", gt=0)
-    max_response_length: int = key(512, "longest response, in tokens", "MAX_RESPONSE_LENGTH", gt=0, resume="content")
-    rollout_batch_size: int = key(
-        512, "prompts a step (not responses)", "ROLLOUT_BATCH_SIZE TRAIN_BATCH_SIZE", verl="data.train_batch_size", gt=0
-    )
-    mini_rollout_batch_size: int | None = key(
-        None,
-        "prompts sent to generation at a time; null: all of a step's",
-        verl="data.gen_batch_size",
-        gt=0,
-        resume="setting",
-    )
+    """validation rows, in the formats of train_files; empty: a share of the converted rows"""
+    val_share: float = key(0.05, "VAL_SHARE", engines=CONVERTED, gt=0, lt=1, resume="setting")
+    """share of each data source's prompts that validates, where a file is converted and val_files is empty"""
+    data_source: str | None = key(None, "DATA_SOURCE", engines=CONVERTED, resume="setting")
+    """data source of rows that name none, where a file is converted"""
+    system_prompt: str | None = key(None, "SYSTEM_PROMPT", engines=CONVERTED, path="input", resume="setting")
+    """text file with the system message, where a file is converted"""
+    prompt_key: str | None = key(None, "PROMPT_KEY", convert=lambda value: value or "prompt")
+    """column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1"""
+    answer_key: str = key("answer", "ANSWER_KEY", engines=ONLY_EASYR1, resume="content")
+    """column of the gold answer; in your own file `ground_truth`, unless you name one"""
+    image_key: str = key("images", "IMAGE_KEY")
+    """column of the images"""
+    video_key: str = key("videos")
+    """column of the videos"""
+    image_dir: str | None = key(None, engines=ONLY_EASYR1, path="input", resume="content")
+    """folder that image paths in the rows are relative to"""
+    video_fps: float = key(2.0, gt=0, engines=ONLY_EASYR1, resume="content")
+    """frames a second taken from a video"""
+    max_prompt_length: int = key(512, "MAX_PROMPT_LENGTH", gt=0)
+    """longest prompt, in tokens, image tokens included"""
+    max_response_length: int = key(512, "MAX_RESPONSE_LENGTH", gt=0, resume="content")
+    """longest response, in tokens"""
+    rollout_batch_size: int = key(512, "ROLLOUT_BATCH_SIZE TRAIN_BATCH_SIZE", verl="data.train_batch_size", gt=0)
+    """prompts a step (not responses)"""
+    mini_rollout_batch_size: int | None = key(None, verl="data.gen_batch_size", gt=0, resume="setting")
+    """prompts sent to generation at a time; null: all of a step's"""
     val_batch_size: int = key(
-        -1,
-        "validation prompts generated at a time; -1: all at once",
-        "VAL_BATCH_SIZE",
-        convert=lambda value: None if value < 0 else value,
-        resume="setting",
+        -1, "VAL_BATCH_SIZE", convert=lambda value: None if value < 0 else value, resume="setting"
     )
+    """validation prompts generated at a time; -1: all at once"""
     format_prompt: str | None = key(
-        None,
-        "Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)",
-        "FORMAT_PROMPT",
-        engines=ONLY_EASYR1,
-        path="input",
-        option="template",
-        resume="content",
+        None, "FORMAT_PROMPT", engines=ONLY_EASYR1, path="input", option="template", resume="content"
     )
+    """Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)"""
     override_chat_template: str | None = key(
-        None,
-        "Jinja file that replaces the model's chat template",
-        verl="actor_rollout_ref.model.custom_chat_template",
-        convert=_file_text,
-        path="input",
+        None, verl="actor_rollout_ref.model.custom_chat_template", convert=_file_text, path="input"
     )
-    shuffle: bool = key(True, "shuffle the training rows every epoch")
-    seed: int = key(1, "seed of the shuffling", "SEED")
+    """Jinja file that replaces the model's chat template"""
+    shuffle: bool = key(True)
+    """shuffle the training rows every epoch"""
+    seed: int = key(1, "SEED")
+    """seed of the shuffling"""
     min_pixels: int | None = key(
-        262144,
-        "smallest image, in pixels; smaller ones are enlarged",
-        "MIN_PIXELS",
-        verl="data.mm_processor_kwargs",
-        computed=True,
-        gt=0,
-        needs="worker.rollout.limit_images",
+        262144, "MIN_PIXELS", verl="data.mm_processor_kwargs", computed=True, gt=0, needs="worker.rollout.limit_images"
     )
+    """smallest image, in pixels; smaller ones are enlarged"""
     max_pixels: int | None = key(
-        4194304,
-        "largest image, in pixels; larger ones are reduced",
-        "MAX_PIXELS",
-        verl="data.mm_processor_kwargs",
-        computed=True,
-        gt=0,
-        needs="worker.rollout.limit_images",
+        4194304, "MAX_PIXELS", verl="data.mm_processor_kwargs", computed=True, gt=0, needs="worker.rollout.limit_images"
     )
-    filter_overlong_prompts: bool = key(True, "drop rows whose prompt is too long")
-    filter_overlong_prompts_workers: int = key(16, "processes that measure the prompts", gt=0, resume="setting")
-    train_max_samples: int = key(-1, "train on so many rows at most; -1: all", engines=ONLY_VERL)
+    """largest image, in pixels; larger ones are reduced"""
+    filter_overlong_prompts: bool = key(True)
+    """drop rows whose prompt is too long"""
+    filter_overlong_prompts_workers: int = key(16, gt=0, resume="setting")
+    """processes that measure the prompts"""
+    train_max_samples: int = key(-1, engines=ONLY_VERL)
+    """train on so many rows at most; -1: all"""
 
 
 AdvantageEstimator = Literal[
@@ -174,62 +119,43 @@ EASYR1_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full")
 class Algorithm(Section):
     """Advantages from rewards, and the place of the KL term."""
 
-    preset: str | None = key(
-        None,
-        "an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change",
-        "ALGORITHM",
-        resume="setting",
-        launcher=True,
-    )
+    preset: str | None = key(None, "ALGORITHM", resume="setting", launcher=True)
+    """an algorithm's name: sets the keys of configs/algorithms/NAME.yaml, which other keys then change"""
     adv_estimator: AdvantageEstimator = key(
-        "grpo", "advantage estimator", "ADV_ESTIMATOR", values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
+        "grpo", "ADV_ESTIMATOR", values_on={"easyr1": EASYR1_ESTIMATORS, "verl": VERL_ESTIMATORS}
     )
+    """advantage estimator"""
     norm_adv_by_std: bool = key(
-        True,
-        "divide the group's advantages by its standard deviation (false: Dr.GRPO)",
-        "NORM_ADV_BY_STD NORM_ADV_BY_STD_IN_GRPO",
-        verl="algorithm.norm_adv_by_std_in_grpo",
-        engines=ONLY_VERL,
+        True, "NORM_ADV_BY_STD NORM_ADV_BY_STD_IN_GRPO", verl="algorithm.norm_adv_by_std_in_grpo", engines=ONLY_VERL
     )
+    """divide the group's advantages by its standard deviation (false: Dr.GRPO)"""
     disable_kl: bool = key(
-        False,
-        "no KL term and no reference model",
-        "DISABLE_KL",
-        verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"),
-        computed=True,
+        False, "DISABLE_KL", verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"), computed=True
     )
-    use_kl_loss: bool = key(
-        False,
-        "KL is a term of the loss; false: it is taken from the reward",
-        "USE_KL_LOSS",
-        verl="actor_rollout_ref.actor.use_kl_loss",
-    )
-    use_kl_in_reward: bool | None = key(
-        None,
-        "subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both",
-        computed=True,
-        engines=ONLY_VERL,
-    )
+    """no KL term and no reference model"""
+    use_kl_loss: bool = key(False, "USE_KL_LOSS", verl="actor_rollout_ref.actor.use_kl_loss")
+    """KL is a term of the loss; false: it is taken from the reward"""
+    use_kl_in_reward: bool | None = key(None, computed=True, engines=ONLY_VERL)
+    """subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both"""
     kl_penalty: KlPenalty = key(
         "kl",
-        "estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss",
         "KL_PENALTY",
         verl=("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"),
         computed=True,
         values_on={"verl": VERL_PENALTIES, "easyr1": EASYR1_PENALTIES},
     )
+    """estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss"""
     kl_coef: float = key(
         1e-3,
-        "weight of KL, wherever it acts",
         "KL_COEF",
         verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
         computed=True,
         alias=True,
         ge=0,
     )
+    """weight of KL, wherever it acts"""
     kl_loss_coef: float | None = key(
         None,
-        "weight of KL in the loss; null: kl_coef",
         "KL_LOSS_COEF",
         verl="actor_rollout_ref.actor.kl_loss_coef",
         computed=True,
@@ -237,9 +163,9 @@ class Algorithm(Section):
         ge=0,
         needs="use_kl_loss",
     )
+    """weight of KL in the loss; null: kl_coef"""
     kl_loss_type: KlPenalty | None = key(
         None,
-        "estimator of KL in the loss; null: kl_penalty",
         "KL_LOSS_TYPE",
         verl="actor_rollout_ref.actor.kl_loss_type",
         computed=True,
@@ -247,25 +173,20 @@ class Algorithm(Section):
         values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
         needs="use_kl_loss",
     )
-    online_filtering: bool = key(
-        False,
-        "drop groups that give no signal and generate others (DAPO)",
-        "ONLINE_FILTERING",
-        verl="algorithm.filter_groups.enable",
-    )
+    """estimator of KL in the loss; null: kl_penalty"""
+    online_filtering: bool = key(False, "ONLINE_FILTERING", verl="algorithm.filter_groups.enable")
+    """drop groups that give no signal and generate others (DAPO)"""
     filter_key: str = key(
         "overall",
-        "reward part that decides whether a group is dropped",
         verl="algorithm.filter_groups.metric",
         convert=lambda value: "reward" if value == "overall" else value,
         needs="online_filtering",
     )
-    filter_low: float = key(
-        0.01, "drop groups whose mean is not above this", engines=ONLY_EASYR1, needs="online_filtering"
-    )
-    filter_high: float = key(
-        0.99, "drop groups whose mean is not below this", engines=ONLY_EASYR1, needs="online_filtering"
-    )
+    """reward part that decides whether a group is dropped"""
+    filter_low: float = key(0.01, engines=ONLY_EASYR1, needs="online_filtering")
+    """drop groups whose mean is not above this"""
+    filter_high: float = key(0.99, engines=ONLY_EASYR1, needs="online_filtering")
+    """drop groups whose mean is not below this"""
 
 
 Backend = Literal["console", "file", "wandb", "tensorboard", "swanlab", "mlflow"]
@@ -276,105 +197,72 @@ class Trainer(Section):
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    total_epochs: int = key(15, "passes over the training rows", "TOTAL_EPOCHS", gt=0, option="epochs")
-    max_steps: int | None = key(
-        None,
-        "steps; null: by total_epochs",
-        "MAX_STEPS",
-        verl=("trainer.total_training_steps", "trainer.total_epochs"),
-        gt=0,
-    )
-    project_name: str = key("grpo-recipes", "project, for loggers", "PROJECT_NAME WANDB_PROJECT")
-    experiment_name: str | None = key(
-        None, "name of the run and of its folders; null: the recipe's name", "EXPERIMENT_NAME", resume="place"
-    )
-    logger: list[Backend] = key(
-        lambda: ["console", "file"],
-        "where metrics go; wandb takes part if you are logged in or ask for it, offline without a login",
-        "LOGGER",
-    )
-    nnodes: int = key(1, "machines", "NNODES", gt=0)
-    n_gpus_per_node: int = key(
-        8, "GPUs of a machine (ranks, on a machine without)", "GPUS_PER_NODE N_GPUS_PER_NODE", gt=0, option="n_gpus"
-    )
-    max_try_make_batch: int = key(
-        20,
-        "with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit",
-        verl="algorithm.filter_groups.max_num_gen_batches",
-        computed=True,
-    )
-    val_freq: int = key(
-        -1, "validate every so many steps (not epochs); -1: never", "VAL_FREQ TEST_FREQ", verl="trainer.test_freq"
-    )
-    val_before_train: bool = key(True, "validate at step 0", "VAL_BEFORE_TRAIN")
-    val_only: bool = key(False, "validate and stop")
-    val_generations_to_log: int = key(0, "validation responses shown by W&B", verl="trainer.log_val_generations", ge=0)
-    save_freq: int = key(-1, "save every so many steps (not epochs); -1: never", "SAVE_FREQ")
-    save_limit: int = key(
-        -1, "checkpoints to keep; -1: all", "SAVE_LIMIT", verl="trainer.max_actor_ckpt_to_keep", computed=True
-    )
-    keep_best: bool = key(
-        False, "keep the checkpoint with the best validation as best/, whatever save_limit says", launcher=True
-    )
+    total_epochs: int = key(15, "TOTAL_EPOCHS", gt=0, option="epochs")
+    """passes over the training rows"""
+    max_steps: int | None = key(None, "MAX_STEPS", verl=("trainer.total_training_steps", "trainer.total_epochs"), gt=0)
+    """steps; null: by total_epochs"""
+    project_name: str = key("grpo-recipes", "PROJECT_NAME WANDB_PROJECT")
+    """project, for loggers"""
+    experiment_name: str | None = key(None, "EXPERIMENT_NAME", resume="place")
+    """name of the run and of its folders; null: the recipe's name"""
+    logger: list[Backend] = key(lambda: ["console", "file"], "LOGGER")
+    """where metrics go; wandb takes part if you are logged in or ask for it, offline without a login"""
+    nnodes: int = key(1, "NNODES", gt=0)
+    """machines"""
+    n_gpus_per_node: int = key(8, "GPUS_PER_NODE N_GPUS_PER_NODE", gt=0, option="n_gpus")
+    """GPUs of a machine (ranks, on a machine without)"""
+    max_try_make_batch: int = key(20, verl="algorithm.filter_groups.max_num_gen_batches", computed=True)
+    """with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit"""
+    val_freq: int = key(-1, "VAL_FREQ TEST_FREQ", verl="trainer.test_freq")
+    """validate every so many steps (not epochs); -1: never"""
+    val_before_train: bool = key(True, "VAL_BEFORE_TRAIN")
+    """validate at step 0"""
+    val_only: bool = key(False)
+    """validate and stop"""
+    val_generations_to_log: int = key(0, verl="trainer.log_val_generations", ge=0)
+    """validation responses shown by W&B"""
+    save_freq: int = key(-1, "SAVE_FREQ")
+    """save every so many steps (not epochs); -1: never"""
+    save_limit: int = key(-1, "SAVE_LIMIT", verl="trainer.max_actor_ckpt_to_keep", computed=True)
+    """checkpoints to keep; -1: all"""
+    keep_best: bool = key(False, launcher=True)
+    """keep the checkpoint with the best validation as best/, whatever save_limit says"""
     save_model_only: bool = key(
-        False,
-        "leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew",
-        verl="actor_rollout_ref.actor.checkpoint.save_contents",
-        computed=True,
-        resume="content",
+        False, verl="actor_rollout_ref.actor.checkpoint.save_contents", computed=True, resume="content"
     )
-    save_hf_model: bool = key(
-        True,
-        "write the whole model to actor/huggingface, for vLLM and transformers",
-        verl="actor_rollout_ref.actor.checkpoint.save_contents",
-        computed=True,
-    )
+    """leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew"""
+    save_hf_model: bool = key(True, verl="actor_rollout_ref.actor.checkpoint.save_contents", computed=True)
+    """write the whole model to actor/huggingface, for vLLM and transformers"""
     save_checkpoint_path: str | None = key(
-        None,
-        "folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME",
-        "CHECKPOINT_DIR",
-        verl="trainer.default_local_dir",
-        path="output",
-        resume="place",
+        None, "CHECKPOINT_DIR", verl="trainer.default_local_dir", path="output", resume="place"
     )
+    """folder of the checkpoints; null: artifacts/checkpoints/EXPERIMENT_NAME"""
     load_checkpoint_path: str | None = key(
         None,
-        "checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint",
         "RESUME_FROM",
         verl=("trainer.resume_mode", "trainer.resume_from_path"),
         computed=True,
         path="input",
         resume="place",
     )
+    """checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint"""
     patches: bool = key(
         True,
-        "changes inside verl (docs/ARCHITECTURE.md); false trains with verl as it is, more slowly",
         "RECIPES_PATCHES",
         verl=("actor_rollout_ref.model.external_lib", "trainer.v1.sampler.custom_sampler.path"),
         computed=True,
         engines=ONLY_VERL,
     )
+    """changes inside verl (docs/ARCHITECTURE.md); false trains with verl as it is, more slowly"""
     find_last_checkpoint: bool | Literal["changed"] = key(
-        True,
-        "go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser "
-        "have changed since",
-        "RESUME",
-        verl="trainer.resume_mode",
-        computed=True,
-        resume="place",
+        True, "RESUME", verl="trainer.resume_mode", computed=True, resume="place"
     )
-    rollout_data_dir: str | None = key(
-        None,
-        "folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts",
-        path="output",
-        resume="place",
-    )
-    validation_data_dir: str | None = key(
-        None,
-        "folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation",
-        path="output",
-        resume="place",
-    )
+    """go on from the last checkpoint of the experiment; changed: also if reward, rows, algorithm or optimiser have
+    changed since"""
+    rollout_data_dir: str | None = key(None, path="output", resume="place")
+    """folder for the training responses; null: artifacts/runs/EXPERIMENT_NAME/rollouts"""
+    validation_data_dir: str | None = key(None, path="output", resume="place")
+    """folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation"""
 
     @field_validator("val_freq", "save_freq")
     @classmethod
@@ -396,61 +284,37 @@ Hardware = Literal["cpu", "gpu"]
 
 
 class Circumstances(NamedTuple):
-    """Facts of a resolved recipe that are no keys.
+    """Facts of a resolved recipe that are no keys."""
 
-    Attributes:
-        embedded_on: the `embedded` block of the recipe (tiny model, tiny data) was applied.
-        planned_gpus: GPUs that a plan is made for, which need not be here; None: those of this machine.
-        notes: sentences for the user, on what was set and does not apply.
-        unread: those of the notes that name variables which nothing reads.
-    """
-
-    embedded_on: bool = False
-    planned_gpus: tuple[Gpu, ...] | None = None
-    notes: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    embedded_on: bool = False  # the `embedded` block of the recipe (tiny model, tiny data) was applied
+    planned_gpus: tuple[Gpu, ...] | None = None  # GPUs of a plan, which need not be here; None: this machine's
+    notes: tuple[str, ...] = ()  # sentences for the user, on what was set and does not apply
+    unread: tuple[str, ...] = ()  # those of the notes that name variables which nothing reads
 
 
 class Recipe(Resolved):
     """A resolved recipe for verl or EasyR1."""
 
-    name: str = key("recipe", "name of the recipe; default: the file's", resume="place", launcher=True)
-    engine: EngineName = key(
-        "verl",
-        "trainer that runs the recipe",
-        "ENGINE",
-        fixed="each engine writes checkpoints of its own form",
-        launcher=True,
-    )
-    hardware: Hardware = key(
-        "cpu", "machine class, which chooses configs/hardware/HARDWARE.yaml", resume="setting", launcher=True
-    )
-    prepare: list[str] = key(
-        list, "script and arguments that make the data when it is missing", resume="place", launcher=True
-    )
+    name: str = key("recipe", resume="place", launcher=True)
+    """name of the recipe; default: the file's"""
+    engine: EngineName = key("verl", "ENGINE", fixed="each engine writes checkpoints of its own form", launcher=True)
+    """trainer that runs the recipe"""
+    hardware: Hardware = key("cpu", resume="setting", launcher=True)
+    """machine class, which chooses configs/hardware/HARDWARE.yaml"""
+    prepare: list[str] = key(list, resume="place", launcher=True)
+    """script and arguments that make the data when it is missing"""
     data: Data = Data()
     algorithm: Algorithm = Algorithm()
     worker: Worker = Worker()
     trainer: Trainer = Trainer()
-    verl: dict[str, Any] = key(dict, "verl's own keys, dotted, handed to it as they are", launcher=True)
+    verl: dict[str, Any] = key(dict, launcher=True)
+    """verl's own keys, dotted, handed to it as they are"""
 
     _circumstances: Circumstances = PrivateAttr(default=Circumstances())
 
     @property
-    def planned_gpus(self) -> tuple[Gpu, ...] | None:
-        return self._circumstances.planned_gpus
-
-    @property
-    def embedded_on(self) -> bool:
-        return self._circumstances.embedded_on
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._circumstances.notes
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        return self._circumstances.unread
+    def circumstances(self) -> Circumstances:
+        return self._circumstances
 
     @property
     def n_gpus(self) -> int:

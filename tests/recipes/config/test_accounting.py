@@ -35,12 +35,19 @@ def test_the_reference_run_accumulates_32_times():
         return accounting(recipe_of(64, 64, 16, 8, 4, **lengths, **others), rows)
 
     step = counted()
-    assert step.accumulation_steps == 32
-    assert (step.prompts, step.responses, step.updates) == (64, 1024, 1)
-    assert (step.steps_per_epoch, step.total_steps, step.tokens_per_step) == (64, 960, 1024 * 2304)
-    assert ("gradient-accumulation steps per update", "32") in step.table()
-    assert counted(trainer__max_steps=2000).total_steps == 2000
-    assert counted(rows=200).steps_per_epoch == 3, "rows that do not fill a step are dropped"
+    assert step == {
+        "training rows": "4,096",
+        "prompts per step": "64",
+        "responses per step": "1,024",
+        "updates per step": "1",
+        "responses per update and GPU": "128",
+        "gradient-accumulation steps per update": "32",
+        "steps per epoch": "64",
+        "total steps": "960",
+        "tokens per step": "at most 2,359,296",
+    }
+    assert counted(trainer__max_steps=2000)["total steps"] == "2,000"
+    assert counted(rows=200)["steps per epoch"] == "3", "rows that do not fill a step are dropped"
 
 
 @pytest.mark.parametrize(
@@ -49,8 +56,9 @@ def test_the_reference_run_accumulates_32_times():
 )
 def test_responses_of_an_update_are_dealt_to_gpus_and_passes(sizes, updates, accumulated):
     step = accounting(recipe_of(*sizes), 1000)
-    assert (step.updates, step.accumulation_steps) == (updates, accumulated)
-    assert step.responses == sizes[0] * sizes[2]
+    assert step["updates per step"] == str(updates)
+    assert step["gradient-accumulation steps per update"] == str(accumulated)
+    assert step["responses per step"] == str(sizes[0] * sizes[2])
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))

@@ -58,7 +58,7 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 
 
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
-    assert countdown().notes == ()
+    assert countdown().circumstances.notes == ()
     misses = {
         "KL": "KL_COEF",
         "CLIP_HIGH": "CLIP_RATIO_HIGH",
@@ -66,7 +66,7 @@ def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
         "LRR": "LR",
         "WARMUP": "LR_WARMUP",
     }
-    (note,) = countdown(MODEL="a/b", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")).notes
+    (note,) = countdown(MODEL="a/b", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")).circumstances.notes
     for name, meant in {"MODEL": "MODEL_PATH", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note

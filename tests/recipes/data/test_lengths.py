@@ -27,5 +27,5 @@ def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
         assert count_split(path, MODEL) == counted
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
     assert max(count_split(path, MODEL, template)) < max(counted)
-    write_split(path, rows[:3], force=True)
+    write_split(path, rows[:3])
     assert count_split(path, MODEL).total() == 3

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.data.rewards import gold_checked, load_reward
+from recipes.data.prepare import require_full_marks
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem
 from recipes.tasks.countdown.rows import rows
@@ -32,10 +33,9 @@ def test_unusable_files_are_named(tmp_path, text, location):
 
 def test_gold_answers_pass_and_a_false_one_is_shown():
     score = load_reward("reward_functions/countdown.py").compute_score
-    assert len(list(gold_checked(rows([GOOD, GOOD], "train"), score))) == 2
-    checked = gold_checked(rows([GOOD, WRONG, GOOD], "test"), score)
-    assert next(checked)["extra_info"]["index"] == 0
+    right, wrong = rows([GOOD, WRONG], "test")
+    require_full_marks(right, score)
     with pytest.raises(RecipeError, match="test row 1") as error:
-        next(checked)
+        require_full_marks(wrong, score)
     assert "wrong_value" in str(error.value)
     assert "8 * 3 + 1 + 1" in str(error.value)

@@ -167,5 +167,5 @@ def test_a_split_that_cannot_be_written_leaves_what_was_there(tmp_path, bad, err
     write(path, rows(3))
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     with pytest.raises(error):
-        write(path, bad, force=True)
+        write(path, bad)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

@@ -40,7 +40,7 @@ def write_rows(
         )
         for index in range(count)
     )
-    write_split(path, rows, force=True)
+    write_split(path, rows)
 
 
 def write_model(folder: Path, **config: Any) -> None:

@@ -101,7 +101,7 @@ def test_what_was_asked_for_stays_and_more_memory_never_moves_anything_to_the_ho
     def on(gigabytes: int) -> estimates.MemoryPlan:
         sizes = {"longest": 2_304, "prompt": 256, "sequences": 256, "ranks": ranks, "lora": lora, "fused": fused}
         plan = estimates.MemoryPlan(published_shape(model), gigabytes * 10**9, **sizes)
-        return fit.settled(plan, fit.Asked(utilization=share, offload_optimizer=offload))
+        return fit.settled(plan, {"utilization": share, "offload_optimizer": offload})
 
     small, large = on(size), on(size + 60)
     assert share is None or small.utilization == share
@@ -110,7 +110,7 @@ def test_what_was_asked_for_stays_and_more_memory_never_moves_anything_to_the_ho
         assert fit.fits(large)
         moved = [(plan.offload_params, plan.offload_optimizer, plan.recompute) for plan in (small, large)]
         assert all(after <= before for before, after in zip(*moved, strict=True))
-    for way in [] if fit.fits(small) else fit.ways_out(small, fit.Asked(utilization=share), gpus_here=1):
+    for way in [] if fit.fits(small) else fit.ways_out(small, {"utilization": share}, gpus_here=1):
         assert fit.fits(way.plan)
         assert "=" in way.text
 

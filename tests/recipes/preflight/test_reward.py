@@ -9,18 +9,18 @@ from functools import partial
 import pytest
 
 from recipes.config import load
+from recipes.engines.reward_function import Call
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
-from recipes.preflight.reward import TrialRow
 from tests.mistakes import mistake
 from tests.recipes.preflight.conftest import write_rows
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
 SOLVES = "    return float('3 * 8' in solution_str)\n"
-ROW = TrialRow("countdown", "24", {"solution": "3 * 8"})
+ROW = Call("countdown", "", "24", {"solution": "3 * 8"})
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form():
-    other = TrialRow("math", "42", None)
-    right = TrialRow("countdown", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
+    other = Call("math", "", "42")
+    right = Call("countdown", "", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
     own = str(ROOT / "reward_functions" / "countdown.py")
     assert reward.try_reward(own, "verl", [right, right, other], of_the_recipe=True)
     assert reward.try_reward(own, "verl", [right, other, other])
