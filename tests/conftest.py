@@ -1,7 +1,5 @@
 """Signals, time limits, property tests' examples, a browser, and the summary of what was not tested."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def write_filtered(
         "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},
         "probe": decided_by,
     }
-    kept = (record for row, record in enumerate(read_rows(source, at_once=1024)) if row not in dropped)
+    kept: Iterator[Any] = (record for row, record in enumerate(read_rows(source, at_once=1024)) if row not in dropped)
     facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
     written = write_split(target, kept, facts, schema=schema)
     return Filtered(str(target), written.rows, len(dropped), not_probed)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
@@ -96,8 +96,8 @@ def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, A
 def _call(row: dict[str, Any], recipe: Recipe) -> Call:
     """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
     gold answers need the solution."""
-    extra = row.get("extra_info")
-    return Call(row.get("data_source"), "", _truth(row, recipe), extra, row=(extra or {}).get("id"))
+    source, extra = cast("str", row.get("data_source")), row.get("extra_info")  # EasyR1's rows may have no source
+    return Call(source, "", _truth(row, recipe), extra, row=(extra or {}).get("id"))
 
 
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:

@@ -1,7 +1,5 @@
 """Every YAML file of the tree loads as its kind, and comments name verl's keys rightly."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

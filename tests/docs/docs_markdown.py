@@ -1,7 +1,5 @@
 """Read the repository's Markdown: links, paths in backticks, and commands in fenced shell blocks."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Each Chinese page has the code blocks of the English one, and no other."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

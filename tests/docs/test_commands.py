@@ -1,12 +1,9 @@
 """Commands of the pages and of the five reference documents: each launch is a plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from shutil import copyfile
 
-import docs_markdown
 import pytest
 
 from recipes import launch
@@ -18,6 +15,7 @@ from recipes.engines.reward_function import Call
 from recipes.paths import ROOT
 from recipes.preflight import Findings
 from recipes.preflight.reward import try_reward
+from tests.docs import docs_markdown
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]
 KIT, TRL = ROOT / "docs" / "CUSTOM_TASK.md", ROOT / "docs" / "COMING_FROM_TRL.md"
@@ -113,19 +111,14 @@ def require_values(recipe, expected):
     require_supported(recipe, recipe.engine)
 
 
+OFFLOADED = "actor_rollout_ref:\n  ref:\n    fsdp_config:\n      param_offload: true"
+
+
 @pytest.mark.parametrize(
     ("task", "written", "expected"),
     [
-        (
-            "custom",
-            "actor_rollout_ref: {actor: {loss_agg_mode: seq-mean-token-sum-norm}}",
-            "worker.actor.loss_agg_mode=seq-mean-token-sum-norm",
-        ),
-        (
-            "custom",
-            "actor_rollout_ref:\n  ref:\n    fsdp_config:\n      param_offload: true",
-            "worker.ref.offload.offload_params=True",
-        ),
+        ("custom", "actor_rollout_ref: {actor: {ppo_epochs: 2}}", "worker.actor.ppo_epochs=2"),
+        ("custom", OFFLOADED, "worker.ref.offload.offload_params=True"),
         ("countdown", "worker.actor.fsdp.torch_dtype: bf16", "worker.actor.fsdp.torch_dtype=bf16"),
     ],
 )

@@ -1,7 +1,5 @@
 """The worked example of CONTRIBUTING.md works: its blocks are written into a copy of the tree's shape and run."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

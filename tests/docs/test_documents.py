@@ -1,13 +1,10 @@
 """Documents tell the truth: links lead somewhere, named files exist, commands name real scripts and options."""
 
-from __future__ import annotations
-
 import functools
 import re
 import runpy
 from unittest.mock import patch
 
-import docs_markdown
 import pytest
 import typer
 import typer.main
@@ -16,6 +13,8 @@ from recipes.config.variables import variable_names
 from recipes.evaluation.cli import app as evaluation
 from recipes.paths import ROOT
 from recipes.pointer_selector.config import PointerRecipe
+from tests.docs import docs_markdown
+from tools import render_docs
 
 PAGES = docs_markdown.pages()
 COMMANDS = [command for page in PAGES for command in docs_markdown.commands(page)]
@@ -28,6 +27,11 @@ def test_links_and_named_files_exist(page):
     assert not [target for target in docs_markdown.links(page) if not docs_markdown.leads_somewhere(page, target)]
     named = docs_markdown.named_paths(page) if page.name != "CHANGELOG.md" else []  # which names what left
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("name", render_docs.PAGES)
+def test_generated_tables_say_what_the_code_says(name):
+    assert not render_docs.stale(ROOT / name, render_docs.BLOCKS), "run python -m tools.render_docs"
 
 
 def test_commands_name_real_files_and_variables():

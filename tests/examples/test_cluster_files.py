@@ -1,7 +1,5 @@
 """The files for clusters: the RayJob against its schema, the Slurm script with stand-ins for Slurm and Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -44,14 +42,9 @@ def test_the_slurm_script_starts_a_head_workers_and_the_launcher(tmp_path):
     for name, body in STANDINS.items():
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "LOG": str(tmp_path / "log"),
-        "SLURM_SUBMIT_DIR": str(ROOT),
-        "SLURM_JOB_NUM_NODES": "3",
-        "SLURM_JOB_NODELIST": "n[1-3]",
-        "SLURM_GPUS_ON_NODE": "4",
-    }
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(tmp_path / "log")}
+    slurm = {"SUBMIT_DIR": str(ROOT), "JOB_NUM_NODES": "3", "JOB_NODELIST": "n[1-3]", "GPUS_ON_NODE": "4"}
+    environment |= {f"SLURM_{name}": value for name, value in slurm.items()}
     command = ["bash", str(CLUSTER / "slurm.sbatch"), str(tmp_path / "launcher.sh"), "data.seed=1"]
     subprocess.run(command, env=environment, check=True, timeout=50)
     lines = sorted((tmp_path / "log").read_text().splitlines())

@@ -1,12 +1,8 @@
 """Launchers: the recipe's values in their heads; the kit's launcher from a user's folder."""
 
-from __future__ import annotations
-
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +11,7 @@ import yaml
 from recipes.config import load, tasks
 from recipes.config.schema import Recipe, leaves
 from recipes.paths import ROOT
+from tests.recipes.engines.conftest import variables
 
 LAUNCHERS = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if path.parent.name != "cluster"]
 ENTRY = re.compile(r"#   ([A-Z][A-Z_]+) +(\S+)( .*)?")
@@ -37,12 +34,10 @@ def test_the_variables_in_the_head_have_the_recipes_values(task):
         assert in_recipe == (float(shown) if isinstance(in_recipe, float) else shown), name
 
 
-def kit(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def kit(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """`bash train.sh WORDS` of the custom kit, from a folder."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "ARTIFACTS_DIR": str(folder / "artifacts"), "HARDWARE": "cpu", **variables}
-    launcher = ROOT / "examples" / "custom_task" / "train.sh"
-    command = ["bash", str(launcher), *words]
+    environ = {**variables(folder / "artifacts"), **more}
+    command = ["bash", str(ROOT / "examples" / "custom_task" / "train.sh"), *words]
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=50)
 
 

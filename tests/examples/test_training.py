@@ -3,8 +3,6 @@
 Countdown's launcher runs in tests/recipes/engines/cpu/test_faults.py, GSM8K's recipe in test_real_trainer.py beside it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,6 +17,7 @@ from recipes.paths import ROOT
 from recipes.runs.metrics import read_history, validation
 from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import KL
+from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
 pytestmark = pytest.mark.trainer(seconds=60)
 
@@ -26,10 +25,6 @@ NUMBER_GAME = ROOT / "examples" / "number_game_agent" / "qwen2_5_vl_3b_numgame_g
 CUSTOM = ROOT / "examples" / "custom_task" / "train.sh"
 TINY_NUMBER_GAME = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
 SCREENSHOTS = ROOT / "recipes" / "tasks" / "number_game" / "tiny_data" / "test.parquet"
-DIFFERENCE = "training/rollout_probs_diff_max"
-EXACT = 1e-3
-"""Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
-rounding. Eight runs of these recipes showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
 SHOWN = 12  # screenshots
 ASYNC_REWARD = '''
 async def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -40,13 +35,7 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
 
 def one_step(launcher: Path, artifacts: Path, *arguments: str, folder: Path = ROOT) -> str:
     """Output of `MAX_STEPS=1 bash LAUNCHER ARGUMENTS`, from `folder`, with this Python and artifacts of its own."""
-    environ = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "ARTIFACTS_DIR": str(artifacts),
-        "HARDWARE": "cpu",
-        "MAX_STEPS": "1",
-    }
+    environ = variables(artifacts, MAX_STEPS="1")
     command = ["bash", str(launcher), *arguments]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=500)
     logs = [log.read_text(errors="replace")[-4000:] for log in artifacts.glob("runs/*/train.log")]
@@ -140,10 +129,7 @@ def test_evaluation_samples_from_the_checkpoint_and_sees_what_transformers_sees(
     data = tmp_path / "shown.parquet"
     pq.write_table(pq.read_table(SCREENSHOTS).slice(0, SHOWN), data)
     command = [sys.executable, "-c", GENERATE, str(number_game), str(data)]
-    environ = {
-        **os.environ,
-        "VLLM_CACHE_ROOT": str(tmp_path),
-    }  # a machine on which vLLM has not seen this model's class
+    environ = {**os.environ, "VLLM_CACHE_ROOT": str(tmp_path)}  # where vLLM has not seen this model's class
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[6:])

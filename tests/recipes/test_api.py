@@ -1,14 +1,12 @@
 """The Python functions and the installed command do what the launchers do."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 
 import recipes
 from recipes import api, launch
 from recipes.commands import app
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 
 def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
@@ -19,22 +17,14 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
     ((recipe, words),) = seen
     assert (recipe.worker.rollout.n, recipe.trainer.max_steps, recipe.hardware) == (8, 1, "cpu")
     assert words == ["worker.rollout.n=8", "--hardware", "cpu", "--max_steps", "1", "--experiment_name", "mine"]
-    assert (result.exit_code, result.folder, result.steps, result.validations) == (
-        3,
-        tmp_path / "runs" / "mine",
-        [],
-        {},
-    )
-    with pytest.raises(RecipeError) as error:
-        recipes.train("countdown", max_step=1)
-    assert "max_step" in error.value.what
+    assert (result.exit_code, result.folder) == (3, tmp_path / "runs" / "mine")
+    assert (result.steps, result.validations) == ([], {})
+    assert "max_step" in mistake(lambda: recipes.train("countdown", max_step=1)).what
 
 
 @pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])
 def test_what_cannot_be_typed_is_named(option):
-    with pytest.raises(RecipeError) as error:
-        recipes.train("custom", **option)
-    assert next(iter(option)) in error.value.where
+    assert next(iter(option)) in mistake(lambda: recipes.train("custom", **option)).where
 
 
 def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
@@ -43,11 +33,8 @@ def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):
     async def cell():
         return api.evaluate("countdown", model_path=str(tmp_path / "none"))
 
-    with pytest.raises(RecipeError):
-        asyncio.run(cell())
-    with pytest.raises(RecipeError) as error:
-        api.evaluate("countdown", limits=3)
-    assert "limit" in error.value.fix
+    mistake(lambda: asyncio.run(cell()))
+    assert "limit" in mistake(lambda: api.evaluate("countdown", limits=3)).fix
 
 
 def test_a_dry_run_plans_and_trains_nothing(monkeypatch, tmp_path, capsys):

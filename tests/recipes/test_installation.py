@@ -1,7 +1,5 @@
 """What the set-up script asks: which pins hold, what is half installed; and how a script finds the environment."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The launcher from end to end, with a trainer that is not the real one."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
@@ -13,10 +11,10 @@ from rich.console import Console
 
 from recipes import launch
 from recipes.config import load
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import resume
 from recipes.runs.metrics import read_history
+from tests.mistakes import mistake
 
 FAKE = ROOT / "tests" / "recipes" / "runs" / "fake_trainer.py"
 KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "trainer.save_freq=1", "trainer.max_steps=3")
@@ -91,9 +89,7 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched, tmp_path):
     assert "nothing to do" in text
     assert re.search(r"steps +3 of 3", text)
     for other in ("worker.actor.model.lora.rank=4", "trainer.n_gpus_per_node=2"):
-        with pytest.raises(RecipeError) as error:
-            launched(keys=(other,))
-        assert "global_step_3" in error.value.where
+        assert "global_step_3" in mistake(lambda other=other: launched(keys=(other,))).where
 
 
 def test_a_crash_is_explained_and_the_next_run_resumes(launched, tmp_path):
@@ -119,9 +115,7 @@ def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(
     assert "error: step 2: " in text
     assert "rollout_corr/kl is 1.3" in text
     assert "resumed from" not in text
-    with pytest.raises(RecipeError) as error:
-        launched("good", keys=images)
-    assert "step 2" in error.value.what
+    assert "step 2" in mistake(lambda: launched("good", keys=images)).what
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Async rewards are awaited in one event loop a process, as verl awaits them."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Warm start by verl's supervised trainer: its settings, its rows, and a run of the real trainer."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,8 +15,8 @@ from verl.trainer.sft_trainer import create_sft_dataset
 from recipes import sft
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 TINY = {"HARDWARE": "cpu"}
 
@@ -34,9 +32,7 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
     for sign in ("", "+"):
         chosen = sft.plan("gsm8k", [f"{sign}data.apply_chat_template_kwargs.enable_thinking=false"], TINY)
         assert chosen.settings.data.apply_chat_template_kwargs == {"enable_thinking": False}
-    with pytest.raises(RecipeError) as caught:
-        sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)
-    assert "optim.lrr" in caught.value.what
+    assert "optim.lrr" in mistake(lambda: sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)).what
 
 
 def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
@@ -53,9 +49,7 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     """verl saves the model at the last step alone."""
     chosen = written(tmp_path, monkeypatch, ["So 5 + 3 = 8.\n#### 8", "So 5 + 3 = 8.\n" * 60])
     assert sft.write_rows(chosen) == (1, 1), "one is too long"
-    with pytest.raises(RecipeError) as caught:
-        sft.steps_of(chosen, rows=63)
-    assert "TRAIN_BATCH_SIZE" in caught.value.fix
+    assert "TRAIN_BATCH_SIZE" in mistake(lambda: sft.steps_of(chosen, rows=63)).fix
     for most, steps in ((None, 6), (7, 6), (2, 2)):
         chosen.settings.trainer.total_training_steps = most
         assert sft.steps_of(chosen, rows=128) == steps
@@ -71,11 +65,8 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
 )
 def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
     chosen = written(tmp_path, monkeypatch, [solution], prompt, images=images)
-    with pytest.raises(RecipeError) as caught:
-        sft.write_rows(chosen)
-    assert "row 0" in caught.value.what
-    assert what in caught.value.what
-    assert "train.parquet" in caught.value.where
+    error = mistake(lambda: sft.write_rows(chosen), "train.parquet")
+    assert all(part in error.what for part in ("row 0", what))
 
 
 QWEN3 = (
@@ -111,11 +102,9 @@ def test_the_recipes_own_template_is_used_and_one_that_does_not_do_names_row_and
     shortened = "{% if add_generation_prompt %}{{ messages[0].content }}{% else %}{{ messages[-1].content }}{% endif %}"
     chosen = with_template(tmp_path, monkeypatch, "{{ raise_exception('no such role') }}")
     for _ in range(2):
-        with pytest.raises(RecipeError) as caught:
-            sft.write_rows(chosen)
-        assert "row 0" in caught.value.what
+        where = mistake(lambda: sft.write_rows(chosen), "row 0").where
         (tmp_path / "model" / "chat_template.jinja").write_text(shortened)
-    assert str(tmp_path / "model") in caught.value.where
+    assert str(tmp_path / "model") in where
     chosen.settings.model.custom_chat_template = QWEN3
     assert sft.write_rows(chosen) == (1, 0)
 
@@ -125,9 +114,7 @@ def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
     chosen = written(tmp_path, monkeypatch, ["#### 8"])
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("kept")
-    with pytest.raises(RecipeError) as caught:
-        sft.run(chosen, Console())
-    assert "EXPERIMENT_NAME" in caught.value.fix
+    assert "EXPERIMENT_NAME" in mistake(lambda: sft.run(chosen, Console())).fix
     assert (tmp_path / file).read_text() == "kept"
 
 

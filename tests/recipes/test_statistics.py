@@ -1,7 +1,5 @@
 """Intervals and tests against closed forms and their own promise: coverage."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

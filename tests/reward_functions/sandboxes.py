@@ -1,7 +1,5 @@
 """The sandbox of code rewards, and a mark that skips tests where this machine has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.data.rewards import load_reward

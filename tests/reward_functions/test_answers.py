@@ -1,7 +1,5 @@
 """The one rule for stated answers: every task reads by it; verdicts.txt has more."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

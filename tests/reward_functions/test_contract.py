@@ -1,7 +1,5 @@
 """What every reward file must keep: one signature, one key set, closed reasons, no side effects, linear time."""
 
-from __future__ import annotations
-
 import ast
 import math
 import subprocess
@@ -18,16 +16,7 @@ from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
-NOT_72 = [
-    "",
-    "#### 71",
-    "#### 72²",
-    "\\boxed{72 or 73}",
-    "<think>#### 72",
-    "\\boxed{seven}",
-    "no number",
-    "it may be 71",
-]
+NOT_72 = ["", "#### 71", "#### 72²", "\\boxed{72 or 73}", "<think>#### 72", "\\boxed{seven}", "it may be 71"]
 NO_TEXT = (None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"})
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.

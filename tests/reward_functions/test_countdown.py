@@ -1,7 +1,5 @@
 """Countdown's reward against a brute-force solver; verdicts.txt has more."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from fractions import Fraction

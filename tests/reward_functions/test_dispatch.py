@@ -1,7 +1,5 @@
 """Mixed data: the right judge for each row, the envelope, and what is known before the start."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,12 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
 from recipes.python_files import own_files
-
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
+from tests.reward_functions.sandboxes import dispatch, needs_sandbox
 
 CODE = {"inputs": ["2"], "outputs": ["4"]}
 PROGRAM = "```python\nprint(int(input()) * 2)\n```"

@@ -1,16 +1,12 @@
 """Tests of programs: what is none is refused, what is ordinary means what Python says, and nothing can be forged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
-programs, sandbox = dispatch.programs, dispatch.sandbox
+programs = dispatch.programs
 
 *FORGING, (_, TESTS) = (
     section.split("\n", 1)

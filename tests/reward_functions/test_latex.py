@@ -1,7 +1,5 @@
 """LaTeX: verdicts from threads, within bounded time; verdicts.txt has what is equal."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

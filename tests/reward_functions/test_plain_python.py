@@ -1,7 +1,5 @@
 """Programs and asserts have the verdict in the sandbox that plain Python gives them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
 HERE = Path(__file__).parent
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-programs, sandbox, pytestmark = sandboxes.dispatch.programs, sandboxes.sandbox, sandboxes.needs_sandbox
+programs, pytestmark = dispatch.programs, needs_sandbox
 
 
 def ordinary_programs() -> dict[str, tuple[str, str]]:

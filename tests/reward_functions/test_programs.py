@@ -1,7 +1,5 @@
 """Programs: the block that counts, the three forms of truth, and what counts as the same output."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from decimal import Decimal
@@ -11,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.data.rewards import load_reward
+from tests.reward_functions.sandboxes import dispatch, needs_sandbox
 
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-dispatch, needs_sandbox = sandboxes.dispatch, sandboxes.needs_sandbox
 programs = dispatch.programs
 talk = dispatch.sandbox.talk
 

@@ -1,7 +1,5 @@
 """Hostile programs: each tries one thing, none gets it, and the programs beside it are still judged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -17,10 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recipes.data.rewards import load_reward
-
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-sandbox, needs_sandbox = sandboxes.sandbox, sandboxes.needs_sandbox
+from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
 pytestmark = needs_sandbox
 
@@ -146,7 +141,7 @@ for attempt in {attempts!r}:
 def test_nothing_that_is_expected_goes_to_the_program(truth, monkeypatch):
     sent, exchange = [], sandbox._exchange
     monkeypatch.setattr(sandbox, "_exchange", lambda *given: sent.append(given[1]) or exchange(*given))
-    sandboxes.dispatch.compute_score("code", "```python\ndef f(x): return x\n```", truth)
+    dispatch.compute_score("code", "```python\ndef f(x): return x\n```", truth)
     at = 0
     for _ in range(2):  # the runner's code and the request; what follows is read once the program is split off
         at += 8 + int.from_bytes(sent[0][at : at + 8], "little")

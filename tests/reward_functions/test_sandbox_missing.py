@@ -1,17 +1,13 @@
 """Where no sandbox works nothing is run, and the message says what to install or to allow."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from tests.reward_functions.sandboxes import dispatch, sandbox
 
-sandboxes = load_reward("tests/reward_functions/sandboxes.py")
-dispatch, sandbox = sandboxes.dispatch, sandboxes.sandbox
 ROW = ("code", '{"inputs": ["1"], "outputs": ["1"]}')
 RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x')\nprint(input())\n```"
 
@@ -60,9 +56,7 @@ def test_root_starts_the_sandbox_as_nobody_where_that_works(path, monkeypatch, w
     monkeypatch.setattr(sandbox.os, "getuid", lambda: 0)
     fake(path, 'printf "ran 6 0\\nworks\\n"')
     fake(path, f'echo "$@" > {path}/asked; printf "ran 6 0\\n{"works" if works else "wrong"}\\n"', "setpriv")
-    assert sandbox.run("script", "", [""], sandbox.Limits()) == [
-        {"status": "ran", "output": "works\n"},
-    ]
+    assert sandbox.run("script", "", [""], sandbox.Limits()) == [{"status": "ran", "output": "works\n"}]
     prefix = "--reuid 65534 --regid 65534 --clear-groups --no-new-privs"
     assert (path / "asked").read_text().startswith(f"{prefix} {path}/bwrap")
     assert sandbox._as_nobody(f"{path}/bwrap") == ((f"{path}/setpriv", *prefix.split()) if works else ())

@@ -1,7 +1,5 @@
 """The filter for system calls: the kernel's numbers, interpreted instruction by instruction."""
 
-from __future__ import annotations
-
 import re
 import struct
 from pathlib import Path

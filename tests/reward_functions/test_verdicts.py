@@ -1,7 +1,5 @@
 """Decided cases: what a response earns (verdicts.txt)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +9,8 @@ import pytest
 from recipes.data.rewards import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
-SCORE = {
-    name: load_reward(f"reward_functions/{name}.py").compute_score for name in ("countdown", "gsm8k", "number_game")
-}
+TASKS = ("countdown", "gsm8k", "number_game")
+SCORE = {name: load_reward(f"reward_functions/{name}.py").compute_score for name in TASKS}
 
 
 def read(name: str) -> Iterator[tuple[str, list[str]]]:
@@ -32,6 +29,5 @@ def test_verdicts(head, lines):
     judge = SCORE.get(source, dispatch.compute_score)
     for line in lines:
         result = judge(source, json.loads(line), json.loads(truth))
-        assert (round(result["score"], 4), result["reason"], result["format"]) == (float(score), reason, float(form)), (
-            line
-        )
+        found = (round(result["score"], 4), result["reason"], result["format"])
+        assert found == (float(score), reason, float(form)), line

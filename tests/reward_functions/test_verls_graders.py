@@ -1,7 +1,5 @@
 """GSM8K's answers and short answers in words beside verl's graders; verdicts.txt has more."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

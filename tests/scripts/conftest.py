@@ -1,7 +1,5 @@
 """Scripts in this process: their libraries take seconds to import."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

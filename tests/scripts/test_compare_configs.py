@@ -1,7 +1,5 @@
 """The command line of the comparison."""
 
-from __future__ import annotations
-
 
 def test_the_table_is_written_as_markdown_and_check_fails_where_a_reason_is_missing(script, tmp_path):
     call, page, recipe = script("compare_configs"), tmp_path / "deep" / "page.md", tmp_path / "toy.yaml"

@@ -1,7 +1,5 @@
 """The scripts that make data, as a user runs them; what they refuse is in test_mistakes.py."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Wrong options: one message that names them, exit code 2, no traceback, and nothing is written."""
 
-from __future__ import annotations
-
 import pytest
 
 

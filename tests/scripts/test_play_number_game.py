@@ -1,7 +1,5 @@
 """The playing script: which episodes it plays, what it reports, and how it compares two models."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 
@@ -16,20 +14,14 @@ def result(number, rights, *, temperature=0.0):
     """A game's result with these rounds right."""
     shown = {"deal": "red-1-2-3", "light": "red", "digits": (1, 2, 3), "answer": 1, "screenshot": "round.png"}
     said = {"tapped": 1, "reason": "no_answer", "responses": [""], "seconds": 0.5}
-    rounds = [
-        GameRound(round=index, choice=1 if right else None, right=right, **shown, **said)
-        for index, right in enumerate(rights, 1)
-    ]
-    return GameResult(
-        score=100 + sum(10 if right else -10 for right in rights),
-        right=sum(rights),
-        screen="a",
-        server=Server("http://127.0.0.1/v1", "m", temperature, top_p=1.0, max_tokens=24),
-        began="2026-01-01T00:00:00+0000",
-        seconds=1.0,
-        episode=Game(split="test", number=number, deals=("red-1-2-3",) * len(rights)),
-        rounds=rounds,
-    )
+    rounds = []
+    for index, right in enumerate(rights, 1):
+        rounds.append(GameRound(round=index, choice=1 if right else None, right=right, **shown, **said))
+    facts = {"screen": "a", "began": "2026-01-01T00:00:00+0000", "seconds": 1.0}
+    facts["server"] = Server("http://127.0.0.1/v1", "m", temperature, top_p=1.0, max_tokens=24)
+    episode = Game(split="test", number=number, deals=("red-1-2-3",) * len(rights))
+    score = 100 + sum(10 if right else -10 for right in rights)
+    return GameResult(score=score, right=sum(rights), episode=episode, rounds=rounds, **facts)
 
 
 def write(folder, results):
@@ -52,9 +44,8 @@ def test_two_models_are_compared_on_the_same_games(script, tmp_path):
     assert figures.accuracy.difference.value == 4 / 8
     assert (figures.accuracy.won, figures.accuracy.lost) == (4, 0)
     assert (figures.score.value, figures.scores) == (40.0, [(100, 140), (80, 120)])
-    script("play_number_game").module.write_comparison(
-        tmp_path / "base", tmp_path / "trained", trained, tmp_path / "docs" / "play"
-    )
+    write_comparison = script("play_number_game").module.write_comparison
+    write_comparison(tmp_path / "base", tmp_path / "trained", trained, tmp_path / "docs" / "play")
     written = json.loads((tmp_path / "docs" / "play.json").read_text())
     assert written["trained"]["accuracy"]["value"] == 7 / 8
     assert Image.open(tmp_path / "docs" / "play.png").width > 300

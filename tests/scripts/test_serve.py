@@ -1,7 +1,5 @@
 """`scripts/serve.py` answers a request of OpenAI's form with a tiny model; vLLM's own command would not start here."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,9 +28,8 @@ def test_a_tiny_model_is_served_and_answers(tmp_path: Path) -> None:
     environment = {**os.environ, "no_proxy": "127.0.0.1"}
     log = tmp_path / "log"
     with log.open("w") as stream:
-        server = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        pipes = {"stdout": stream, "stderr": subprocess.STDOUT}
+        server = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, **pipes)
     try:
         asked = {"model": "tiny", "messages": [{"role": "user", "content": "3 5 7"}], "max_tokens": 8, "temperature": 0}
         reply = ask(f"http://127.0.0.1:{port}/v1/chat/completions", asked, server)

@@ -1,7 +1,5 @@
 """The set-up script with a Python and a pip that only pretend, so that every way to fail can be tried."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -66,14 +64,9 @@ class Checkout:
         path.chmod(0o755)
 
     def start(self, **variables: str) -> subprocess.Popen:
-        return subprocess.Popen(
-            ["bash", str(self.root / "scripts" / "setup_env.sh")],
-            env={**self.environ, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command, environ = ["bash", str(self.root / "scripts" / "setup_env.sh")], {**self.environ, **variables}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=environ, text=True, start_new_session=True, **pipes)
 
     def run(self, **variables: str) -> tuple[int, str, str]:
         process = self.start(**variables)

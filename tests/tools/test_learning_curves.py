@@ -1,7 +1,5 @@
 """Learning curves: seeds, paired comparisons and the drawing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -15,11 +13,9 @@ def write_run(folder, validations, steps):
     (folder / "validation").mkdir(parents=True)
     for step, answers in validations.items():
         same = {"input": "<image>", "output": "1", "gts": "1", "score": 0.1, "step": step}
-        lines = [
-            json.dumps(same | {"acc": acc, "uid": f"{step}u{index}_0_0", "row_id": f"r{index}"})
-            for index, acc in enumerate(answers)
-        ]
-        (folder / "validation" / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+        rows = [{"acc": acc, "uid": f"{step}u{n}_0_0", "row_id": f"r{n}"} for n, acc in enumerate(answers)]
+        text = "".join(json.dumps(same | row) + "\n" for row in rows)
+        (folder / "validation" / f"{step}.jsonl").write_text(text)
     lines = [json.dumps({"step": step, "data": data}) for step, data in steps]
     (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
     return folder
@@ -28,9 +24,8 @@ def write_run(folder, validations, steps):
 def test_several_seeds(tmp_path):
     training = [(1, {"critic/score/mean": 0.3, "actor/reward_kl_penalty": 0.01})]
     tens = {right: [1.0] * right + [0.0] * (10 - right) for right in (2, 6, 7, 8)}
-    result = learning(
-        [write_run(tmp_path / str(last), {0: tens[2], 10: [1.0], 20: tens[last]}, training) for last in (6, 7, 8)]
-    )
+    validations = {last: {0: tens[2], 10: [1.0], 20: tens[last]} for last in (6, 7, 8)}
+    result = learning([write_run(tmp_path / str(last), each, training) for last, each in validations.items()])
     paired = result.curves[0].paired
     assert (paired.questions, paired.won, paired.lost) == (10, 4, 0)
     half = t.ppf(0.975, 2) * 0.1 / 3**0.5

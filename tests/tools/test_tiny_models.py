@@ -1,7 +1,5 @@
 """The tiny models: what ships is what the code makes, demonstrations are as right as they should be, a run goes on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recipes.chat_server import ChatServer
-from recipes.data.rewards import Score
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
@@ -58,7 +57,7 @@ class Decision(NamedTuple):
 class Agent:
     """Asks a server for decisions; may be used by several threads. Responses are read as the reward reads them."""
 
-    def __init__(self, server: Server, score: Score) -> None:
+    def __init__(self, server: Server, score: Callable[..., Any]) -> None:
         """Check that the server answers and has the model.
 
         Args:

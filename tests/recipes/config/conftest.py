@@ -1,7 +1,5 @@
 """A small recipe on disk, and what it resolves to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The arithmetic of a step, and batches that divide."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

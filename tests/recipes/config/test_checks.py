@@ -1,7 +1,5 @@
 """Numbers that do not fit are refused before a start, with keys, layers and the nearest that fit."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.config import check, load, remarks
@@ -11,6 +9,8 @@ from tests.mistakes import mistake
 
 MICRO = "worker.actor.micro_batch_size_per_device_for_"
 FIXED = "worker.actor.dynamic_batching=false"
+FILTERED = "algorithm.adv_estimator=reinforce_plus_plus algorithm.online_filtering=true"
+EIGHT = "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8"
 SMALL = "worker.rollout.max_num_batched_tokens=100"
 
 
@@ -23,19 +23,13 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         (f"{FIXED} {MICRO}update=5", "to 4 or 8"),
         ("worker.rollout.n=1", "ROLLOUT_N"),
         ("worker.actor.max_token_len_per_device=100", "1024 or more"),
-        (
-            "algorithm.adv_estimator=reinforce_plus_plus algorithm.online_filtering=true worker.rollout.n=1",
-            "ONLINE_FILTERING=false",
-        ),
+        (f"{FILTERED} worker.rollout.n=1", "ONLINE_FILTERING=false"),
         ("worker.actor.clip_ratio_low=0.4", "exchange"),
         ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", "to 1"),
         ("algorithm.use_kl_in_reward=false", "algorithm.disable_kl"),
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
-        (
-            "trainer.n_gpus_per_node=3 data.rollout_batch_size=8 worker.actor.global_batch_size=8 worker.rollout.n=8",
-            "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9",
-        ),
+        (f"{EIGHT} worker.rollout.n=8", "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"),
         ("trainer.experiment_name=a/b", "letters, digits"),
         # what nothing reads
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", "algorithm.disable_kl"),

@@ -1,7 +1,5 @@
 """What GPUs decide: how many there are, and kernels; and loggers with a login at W&B."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -64,17 +62,14 @@ def test_without_flash_attention_and_liger_others_take_their_place(monkeypatch, 
     check(recipe, 8)
 
 
-LISTED = ["console", "file", "wandb"]
-
-
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
-    home = {"HOME": str(tmp_path)}
+    home, everywhere = {"HOME": str(tmp_path)}, ["console", "file", "wandb"]
     for environ, names, mode in (
         ({}, ["console", "file"], None),
         ({"LOGGER": "console,wandb"}, ["console", "wandb", "file"], "offline"),
         ({"LOGGER": "console,wandb", "WANDB_MODE": "disabled"}, ["console", "wandb", "file"], "disabled"),
-        ({"WANDB_API_KEY": "x"}, LISTED, None),
-        ({"WANDB_MODE": "offline", "WANDB_API_KEY": "x", "WANDB_ENTITY": "team"}, LISTED, "offline"),
+        ({"WANDB_API_KEY": "x"}, everywhere, None),
+        ({"WANDB_MODE": "offline", "WANDB_API_KEY": "x", "WANDB_ENTITY": "team"}, everywhere, "offline"),
         ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "x"}, ["console", "file"], None),
     ):
         recipe = load("countdown", environ={**home, **environ}, hardware="gpu")

@@ -1,7 +1,5 @@
 """Text becomes typed values, layers are merged, and every mistake names its place."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

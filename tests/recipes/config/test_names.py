@@ -1,7 +1,5 @@
 """One key may be written by the recipe's name or by verl's, in full; what is unknown is answered with the full name."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.config.names import canonical

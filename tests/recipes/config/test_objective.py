@@ -1,7 +1,5 @@
 """KL holds the policy in the place and by the estimator that a recipe chooses, by verl's own `kl_penalty`."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.config import objective

@@ -1,7 +1,5 @@
 """Four layers, each key with the layer that set it, and every mistake in a layer with its name and place."""
 
-from __future__ import annotations
-
 import copy
 import os
 
@@ -69,8 +67,8 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
         ("3", ["toy.yaml"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         (
-            "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
-            ["data.rollout_batch_size is 8", "4 as verl.data.train_batch_size", "give one of the two"],
+            "data: {rollout_batch_size: 8}\nverl: {data.train_batch_size: 4}",
+            ["rollout_batch_size is 8", "verl.data.train"],
         ),
     ],
 )
@@ -81,11 +79,8 @@ def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
 
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     path = write("worker: {reward: {reward_function_kwargs: {credit: {format: 0.1, numbers: 0.2}}}}")
-    arguments = [
-        "worker.reward.reward_function_kwargs.credit.format=0.3",
-        "actor_rollout_ref.rollout.over_sample_rate=0.1",
-        "+ray_kwargs.x=2",
-    ]
+    arguments = ["worker.reward.reward_function_kwargs.credit.format=0.3", "+ray_kwargs.x=2"]
+    arguments += ["actor_rollout_ref.rollout.over_sample_rate=0.1"]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
     assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}}
     assert recipe.algorithm.kl_coef == 2e-3
@@ -163,9 +158,7 @@ def test_every_recipe_takes_every_algorithm_which_leaves_nothing_of_another(name
         for hardware in ("cpu", "gpu"):
             check(recipe := load(task, environ={"ALGORITHM": name}, hardware=hardware))
             assert verl.translate(recipe)["algorithm.adv_estimator"] == chosen.values["algorithm.adv_estimator"]
-            assert not [line for line in remarks(recipe) if line.startswith("KL in the")], (
-                "wrong estimator for the place"
-            )
+            assert not any(line.startswith("KL in the") for line in remarks(recipe)), "an estimator in the wrong place"
     recipe = load("countdown", environ={"ALGORITHM": name, "ENGINE": "easyr1"}, hardware="gpu")
     if name in EASYR1_LACKS:
         wrong = str(mistake(lambda: easyr1.translate(recipe)))

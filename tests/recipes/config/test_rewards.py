@@ -1,7 +1,5 @@
 """Several rewards with weights: typed in any way they are the same call, and what does not fit is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.config import check, load

@@ -1,7 +1,5 @@
 """Variables, options and keys are names of one setting; nothing else is read, and nothing is refused for its name."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,22 +9,14 @@ from hypothesis import strategies as st
 
 from recipes.config import check, load
 from recipes.config.names import canonical
-from recipes.config.variables import (
-    argument_settings,
-    not_read,
-    read_arguments,
-    variable_names,
-)
+from recipes.config.variables import argument_settings, not_read, read_arguments, variable_names
 from recipes.errors import RecipeError
 from tests.mistakes import mistake
 
 NAMES = sorted(variable_names())
 # Set on machines where people train: desktops, containers, clusters, notebooks, CI.
-FOREIGN = set(Path(__file__).with_name("ordinary_variables.txt").read_text(encoding="utf-8").split()) - {
-    *NAMES,
-    "WANDB_API_KEY",
-    "WANDB_MODE",
-}
+ORDINARY = Path(__file__).with_name("ordinary_variables.txt").read_text(encoding="utf-8").split()
+FOREIGN = {*ORDINARY} - {*NAMES, "WANDB_API_KEY", "WANDB_MODE"}
 OF_OTHER_PROGRAMS = (
     *("MODEL", "GPUS", "STEPS", "RUN_ID", "GPU", "SEEDS", "STEP", "NUM_SAMPLES", "TEST_FILE", "RESUMED", "DATA"),
     *("WARMUP_STEPS", "KL", "KL_BETA", "CLIP_HIGH", "LOG_DIR", "EPOCHS", "BATCH_SIZE", "BETA", "OUTPUT_DIR", "TEMP"),
@@ -59,13 +49,8 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     assert countdown().circumstances.notes == ()
-    misses = {
-        "KL": "KL_COEF",
-        "CLIP_HIGH": "CLIP_RATIO_HIGH",
-        "MAX_STEP": "MAX_STEPS",
-        "LRR": "LR",
-        "WARMUP": "LR_WARMUP",
-    }
+    misses = {"KL": "KL_COEF", "CLIP_HIGH": "CLIP_RATIO_HIGH", "MAX_STEP": "MAX_STEPS"}
+    misses |= {"LRR": "LR", "WARMUP": "LR_WARMUP"}
     (note,) = countdown(MODEL="a/b", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")).circumstances.notes
     for name, meant in {"MODEL": "MODEL_PATH", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
@@ -75,27 +60,20 @@ def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from(["--lr", "1e-6", "--lr=3", "a=b", "--", "-1", "", "--max_steps", "x", "=", "--n-gpus"]))
-)
+@given(st.lists(st.sampled_from(["--lr", "1e-6", "--lr=3", "a=b", "--", "-1", "", "--max_steps", "=", "--n-gpus"])))
 def test_any_words_are_read_or_refused_with_a_fix(words):
     with suppress(RecipeError):
         assert [word for given in read_arguments(words) for word in given.words] == words
 
 
-@pytest.mark.parametrize(
-    ("option", "meant"),
-    [
-        ("--rolout_n", "--rollout_n"),
-        ("--epoch", "--epochs"),
-        ("--dry_rn", "--dry_run"),
-        ("--batch_size", "_batch_size"),
-    ],
-)
-def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option, meant):
+MISTYPED = {"--rolout_n": "--rollout_n", "--epoch": "--epochs", "--dry_rn": "--dry_run", "--batch_size": "_batch_size"}
+
+
+@pytest.mark.parametrize("option", MISTYPED)
+def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option):
     error = mistake(lambda: list(read_arguments([option, "1"])))
     assert option in error.what
-    assert meant in error.fix
+    assert MISTYPED[option] in error.fix
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Users' files as rows: both engines' columns, images, splits, work that is done once, and a recipe made ready."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path
@@ -14,8 +12,8 @@ from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
 from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -77,9 +75,9 @@ def test_a_users_file_keeps_its_ids_and_repeated_ones_are_refused_with_their_lin
     assert found[0] == found[1], "another template leaves the ids"
     assert (found[0][1], found[0][2], len({*found[0].values()})) == ("first", "17", 4)
     for wrong, places in (([1, "1", 2], ("line 1", "line 2")), ([[1], 2], ("line 1",))):
-        with pytest.raises(RecipeError) as caught:
-            made(Conversion((write(tmp_path, [record(index, id=own) for index, own in enumerate(wrong)]),)))
-        assert all(place in str(caught.value) for place in places)
+        conversion = Conversion((write(tmp_path, [record(index, id=own) for index, own in enumerate(wrong)]),))
+        error = mistake(lambda conversion=conversion: made(conversion))
+        assert all(place in str(error) for place in places)
 
 
 def test_the_same_content_is_found_again_and_another_is_not(tmp_path):
@@ -106,10 +104,9 @@ def test_all_mistakes_come_at_once_and_leave_nothing_behind(tmp_path):
     records += [{**record(11), "prompt": "<image> where?"}, record(12, images=["a.png"])]
     (tmp_path / "a.png").write_bytes(PIXEL)
     conversion = Conversion((write(tmp_path, records),))
-    with pytest.raises(RecipeError) as caught:
-        made(conversion)
+    what = mistake(lambda: made(conversion)).what
     for line in ("line 9: there is no field ground_truth", "line 10: the image", "line 12: <image> is in the prompt"):
-        assert line in caught.value.what
+        assert line in what
     assert not list(conversion.folder.glob("*"))
 
 
@@ -131,10 +128,7 @@ def test_what_cannot_be_used_is_named(tmp_path, records, template, where):
     if template is not None:
         (tmp_path / "t.jinja").write_text(template)
     file = None if template is None else tmp_path / "t.jinja"
-    with pytest.raises(RecipeError) as caught:
-        made(Conversion((write(tmp_path, records),), template=file))
-    assert where in caught.value.where
-    assert caught.value.fix
+    assert where in mistake(lambda: made(Conversion((write(tmp_path, records),), template=file))).where
 
 
 def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
@@ -144,8 +138,7 @@ def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
     assert len(test) == 4
     assert manifest.dropped == {"in_validation_data": 2}
-    with pytest.raises(RecipeError):
-        made(Conversion((train,), (train,)))
+    mistake(lambda: made(Conversion((train,), (train,))))
     twins = write(tmp_path, [record(index, source) for index in range(2) for source in ("a", f"of one prompt {index}")])
     (rows, test), (manifest, _) = made(Conversion((twins,)))
     assert (len(rows), len(test), manifest.dropped) == (2, 1, {"in_validation_data": 1})
@@ -240,13 +233,11 @@ def test_several_turns_are_for_verl_alone(tmp_path):
     chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     path = str(write(tmp_path, [record(0), {**record(1), "prompt": chat}]))
     assert prepared("--data", path)
-    with pytest.raises(RecipeError) as caught:
-        prepared("--data", path, "--engine", "easyr1", hardware="gpu")
-    assert ("line 2" in caught.value.where, "ENGINE=verl" in caught.value.fix) == (True, True)
+    error = mistake(lambda: prepared("--data", path, "--engine", "easyr1", hardware="gpu"))
+    assert ("line 2" in error.where, "ENGINE=verl" in error.fix) == (True, True)
 
 
-def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(file, monkeypatch, tmp_path):
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+def test_a_plan_waits_for_validation_rows_that_the_recipe_makes_at_its_start(file):
     recipe = load("countdown", arguments=["--data", "mine.jsonl"], environ={"HARDWARE": "cpu"})
     assert ready(recipe, print, make=False) is recipe
 
@@ -257,7 +248,6 @@ def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     recipe = ready(load("custom", arguments=arguments, environ={"HARDWARE": "cpu"}), lambda line: None)
     assert (recipe.data.prompt_key, recipe.data.answer_key) == (None, "answer")
     made_rows = pq.read_table(recipe.data.train_files).to_pylist()
-    assert {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows} <= {
-        (f"question {index}", str(index)) for index in range(20)
-    }
+    pairs = {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows}
+    assert pairs <= {(f"question {index}", str(index)) for index in range(20)}
     require_supported(recipe, "verl")

@@ -1,7 +1,5 @@
 """Prompt lengths in tokens, and what a limit drops."""
 
-from __future__ import annotations
-
 from transformers import AutoTokenizer
 
 from recipes.data.lengths import count_split
@@ -13,10 +11,8 @@ MODEL = str(ROOT / "recipes" / "tasks" / "countdown" / "tiny")
 
 def test_a_split_is_counted_once_with_the_chat_template(tmp_path, monkeypatch):
     path, fixed = tmp_path / "train.parquet", {"data_source": "x", "ground_truth": "1", "ability": "x"}
-    rows = [
-        make_row(prompt="Make 7? " * (index % 30 + 1), extra_info={"split": "train", "index": index}, **fixed)
-        for index in range(300)
-    ]
+    extra = [{"split": "train", "index": index} for index in range(300)]
+    rows = [make_row(prompt="Make 7? " * (each["index"] % 30 + 1), extra_info=each, **fixed) for each in extra]
     write_split(path, rows)
     chats, tokenizer = [row["prompt"] for row in rows], AutoTokenizer.from_pretrained(MODEL)
     lengths = [len(tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=False)) for c in chats]

@@ -1,7 +1,5 @@
 """What people's files hold is read, and what is wrong is named with its line, its field and an example."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 
 from recipes.data.readers import Columns, Mistakes, records
 from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
 LINE = json.dumps(GOOD)
@@ -80,21 +79,17 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, name, content)
-    assert where in caught.value.where
-    assert caught.value.fix
+    assert where in mistake(lambda: read(tmp_path, name, content)).where
 
 
 def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     no_truth = '{"prompt": "p", "answer": 1, "data_source": "x"}'
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, "a.jsonl", "\n".join([LINE, no_truth, LINE[:-1], LINE, no_truth, "[]", LINE, *25 * ["5"]]))
-    _, *listed, more = caught.value.what.splitlines()
+    content = "\n".join([LINE, no_truth, LINE[:-1], LINE, no_truth, "[]", LINE, *25 * ["5"]])
+    error = mistake(lambda: read(tmp_path, "a.jsonl", content), '"prompt": "What is 17 + 25?"')
+    _, *listed, more = error.what.splitlines()
     assert [line.split(":")[0].split(", ")[1] for line in listed[:4]] == ["line 2", "line 3", "line 5", "line 6"]
     assert "there is no field ground_truth (there is prompt, answer, data_source)" in listed[0]
-    assert (len(listed), "9 more" in more, caught.value.where.endswith("line 2")) == (20, True, True)
-    assert '"prompt": "What is 17 + 25?"' in caught.value.fix
+    assert (len(listed), "9 more" in more, error.where.endswith("line 2")) == (20, True, True)
 
 
 @pytest.mark.parametrize(
@@ -105,38 +100,29 @@ def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     ],
 )
 def test_other_columns_are_mapped_and_proposed_all_at_once(tmp_path, name, content):
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, name, content)
-    assert "no column prompt, ground_truth, data_source" in caught.value.what
-    assert "--prompt_key question --answer_key answer --data_source NAME" in caught.value.fix
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, name, source="maths", sources=("math", "qa"))
-    assert all(part in caught.value.what for part in ("prompt, ground_truth", "'maths'"))
-    assert "--prompt_key question --answer_key answer --data_source math|qa" in caught.value.fix
+    error = mistake(lambda: read(tmp_path, name, content), "no column prompt, ground_truth, data_source")
+    assert "--prompt_key question --answer_key answer --data_source NAME" in error.fix
+    error = mistake(lambda: read(tmp_path, name, source="maths", sources=("math", "qa")))
+    assert all(part in error.what for part in ("prompt, ground_truth", "'maths'"))
+    assert "--prompt_key question --answer_key answer --data_source math|qa" in error.fix
     mapped = read(tmp_path, name, columns=Columns("question", "answer"), source="math")
     assert facts(mapped) == [("q", "1", "math"), ("r", "2", "math")]
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, name, columns=Columns("answer"), source="math")
-    assert "--answer_key COLUMN" in caught.value.fix
-    with pytest.raises(RecipeError):
-        Columns("answer", "answer")
+    assert "--answer_key COLUMN" in mistake(lambda: read(tmp_path, name, columns=Columns("answer"), source="math")).fix
+    mistake(lambda: Columns("answer", "answer"))
 
 
 def test_a_field_that_the_first_record_lacks_is_that_records_mistake_and_an_unknown_source_its_own(tmp_path):
     """The first line alone was taken for the columns: "the file has no column ground_truth"."""
     lines = ['{"prompt": "p", "data_source": "x"}', LINE, json.dumps({**GOOD, "data_source": "maths"}), LINE]
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, "a.jsonl", "\n".join(lines), sources=("x", "math_reasoning"))
-    assert all(part in caught.value.what for part in ("line 1", "ground_truth", "line 3", "'maths'"))
+    what = mistake(lambda: read(tmp_path, "a.jsonl", "\n".join(lines), sources=("x", "math_reasoning"))).what
+    assert all(part in what for part in ("line 1", "ground_truth", "line 3", "'maths'"))
 
 
 def test_chat_messages_also_in_a_cell_and_one_source_for_all(tmp_path):
     messages = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
     cell = json.dumps(messages).replace('"', '""')
-    for name, content in (
-        ("a.jsonl", json.dumps({**GOOD, "prompt": messages})),
-        ("a.csv", f'prompt,ground_truth\n"{cell}",1\n"[1] is a list",1\n'),
-    ):
+    table = f'prompt,ground_truth\n"{cell}",1\n"[1] is a list",1\n'
+    for name, content in (("a.jsonl", json.dumps({**GOOD, "prompt": messages})), ("a.csv", table)):
         first, *rest = read(tmp_path, name, content, source="qa")
         assert (first.messages, first.chat) == (messages, True)
         assert facts(rest) in ([], [("[1] is a list", "1", "qa")])
@@ -147,12 +133,8 @@ def test_parquet_of_fields_and_of_finished_rows(tmp_path):
     found = read(tmp_path, "a.parquet")
     assert [r.rest["level"] for r in found] == [3, 4]
     assert str(found[1].place).endswith("row 2")
-    row = {
-        "prompt": [{"role": "user", "content": "q"}],
-        "data_source": "x",
-        "reward_model": {"style": "rule", "ground_truth": "7"},
-        "extra_info": {"solution": "s"},
-    }
+    row = {"prompt": [{"role": "user", "content": "q"}], "data_source": "x", "extra_info": {"solution": "s"}}
+    row["reward_model"] = {"style": "rule", "ground_truth": "7"}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "b.parquet")
     (found,) = read(tmp_path, "b.parquet")
     assert (*facts([found])[0], found.solution, found.rest) == ("q", "7", "x", "s", {})
@@ -174,20 +156,19 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
 @pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])
 def test_a_mistake_names_the_files_own_column(tmp_path, broken):
     lines = [json.dumps({"frage": "q", "antwort": 1} | each) for each in ({}, broken)]
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, "a.jsonl", "\n".join(lines), columns=Columns("frage", "antwort"), source="qa")
-    assert next(iter(broken)) in caught.value.what
-    assert '{"frage": "What is 17 + 25?", "antwort": "42"' in caught.value.fix
-    assert caught.value.where.endswith("line 2")
+    columns = Columns("frage", "antwort")
+    error = mistake(lambda: read(tmp_path, "a.jsonl", "\n".join(lines), columns=columns, source="qa"))
+    assert next(iter(broken)) in error.what
+    assert '{"frage": "What is 17 + 25?", "antwort": "42"' in error.fix
+    assert error.where.endswith("line 2")
 
 
 def test_a_record_without_a_ground_truth_is_right_where_the_reward_needs_none(tmp_path):
-    (found,) = read(tmp_path, "a.jsonl", '{"prompt": "q", "level": 3}', source="mine", truth_needed=False)
+    needs_none = {"source": "mine", "truth_needed": False}
+    (found,) = read(tmp_path, "a.jsonl", '{"prompt": "q", "level": 3}', **needs_none)
     assert (found.ground_truth, found.rest) == ("", {"level": 3})
-    with pytest.raises(RecipeError, match="--answer_key answer"):
-        read(tmp_path, "a.jsonl", '{"prompt": "q", "answer": 3}', source="mine", truth_needed=False)
-    with pytest.raises(RecipeError, match="wahrheit"):
-        read(tmp_path, "a.jsonl", columns=Columns(ground_truth="wahrheit"), source="mine", truth_needed=False)
+    mistake(lambda: read(tmp_path, "a.jsonl", '{"prompt": "q", "answer": 3}', **needs_none), "--answer_key answer")
+    mistake(lambda: read(tmp_path, "a.jsonl", columns=Columns(ground_truth="wahrheit"), **needs_none), "wahrheit")
 
 
 @settings(max_examples=100, deadline=None)
@@ -201,6 +182,5 @@ def test_any_bytes_are_records_or_an_error_in_words(tmp_path_factory, content, s
 
 def test_brackets_without_end(tmp_path):
     for name in ("a.json", "a.jsonl"):
-        with pytest.raises(RecipeError):
-            read(tmp_path, name, "[" * 200_000)
+        mistake(lambda name=name: read(tmp_path, name, "[" * 200_000))
     assert read(tmp_path, "a.csv", f"prompt,ground_truth,data_source\n{'[' * 200_000},1,x\n")

@@ -1,22 +1,15 @@
 """Loading reward files by path, and the check that gold answers earn full marks."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.data.prepare import require_full_marks
 from recipes.data.rewards import load_reward
-from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem
 from recipes.tasks.countdown.rows import rows
+from tests.mistakes import mistake
 
 GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1")
 WRONG = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 + 1")
-
-
-def test_a_function_is_named_behind_its_file(tmp_path):
-    (tmp_path / "mine.py").write_text("def grade(*_, **__): return 1.0\n")
-    assert load_reward(f"{tmp_path}/mine.py:grade").grade() == 1.0
 
 
 @pytest.mark.parametrize(
@@ -26,16 +19,13 @@ def test_a_function_is_named_behind_its_file(tmp_path):
 def test_unusable_files_are_named(tmp_path, text, location):
     if text is not None:
         (tmp_path / location.partition(":")[0]).write_text(text)
-    with pytest.raises(RecipeError) as caught:
-        load_reward(tmp_path / location)
-    assert location in str(caught.value)
+    mistake(lambda: load_reward(tmp_path / location), location)
 
 
 def test_gold_answers_pass_and_a_false_one_is_shown():
     score = load_reward("reward_functions/countdown.py").compute_score
     right, wrong = rows([GOOD, WRONG], "test")
     require_full_marks(right, score)
-    with pytest.raises(RecipeError, match="test row 1") as error:
-        require_full_marks(wrong, score)
-    assert "wrong_value" in str(error.value)
-    assert "8 * 3 + 1 + 1" in str(error.value)
+    error = mistake(lambda: require_full_marks(wrong, score), "test row 1")
+    assert "wrong_value" in str(error)
+    assert "8 * 3 + 1 + 1" in str(error)

@@ -1,7 +1,5 @@
 """Rows and splits: columns of both engines, manifests, atomic and reproducible files, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -14,6 +12,7 @@ from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, write_data
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.files import sha256
+from tests.mistakes import mistake
 
 
 def row(index=0, **changes):
@@ -39,9 +38,8 @@ def test_the_content_alone_decides_an_id_and_repeated_rows_are_numbered(tmp_path
     assert len({each["id"] for each in (*others, row())}) == 8
     write(tmp_path / "train.parquet", [row(0), row(1), row(0), row(0)])
     ids, extra = (pq.read_table(tmp_path / "train.parquet").column(name).to_pylist() for name in ("id", "extra_info"))
-    assert (
-        ids == [row(0)["id"], row(1)["id"], f"{row(0)['id']}-2", f"{row(0)['id']}-3"] == [each["id"] for each in extra]
-    )
+    first, second = row(0)["id"], row(1)["id"]
+    assert ids == [first, second, f"{first}-2", f"{first}-3"] == [each["id"] for each in extra]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +53,7 @@ def test_the_content_alone_decides_an_id_and_repeated_rows_are_numbered(tmp_path
     ],
 )
 def test_wrong_rows_are_refused(wrong):
-    with pytest.raises(RecipeError):
-        row(**wrong)
+    mistake(lambda: row(**wrong))
 
 
 def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
@@ -94,16 +91,14 @@ def test_a_folder_of_data_is_written_unchanged_or_replaced_by_force(tmp_path):
     assert write_data(folder, data(3))[1] == "written"
     (folder / "train.tokens-0123456789ab.json").touch()
     assert write_data(folder, data(3))[1] == "unchanged"
-    with pytest.raises(RecipeError, match="make 3"):
-        write_data(folder, data(4))
+    mistake(lambda: write_data(folder, data(4)), "make 3")
     assert whole(folder / "train.parquet") == 3
     manifests, status = write_data(folder, data(4), force=True)
     assert (status, [each.rows for each in manifests]) == ("replaced", [4, 4])
     assert contents(folder) == ["test.manifest.json", "test.parquet", "train.manifest.json", "train.parquet"]
     assert contents(tmp_path) == ["data"]
     (folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(RecipeError, match="thesis.tex"):
-        write_data(folder, data(3), force=True)
+    mistake(lambda: write_data(folder, data(3), force=True), "thesis.tex")
 
 
 def test_a_failure_in_the_second_split_leaves_both_as_they_were(tmp_path):

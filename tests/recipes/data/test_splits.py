@@ -1,7 +1,5 @@
 """Held-out splits: a prompt or image is on one side, and the share bounds rows and prompts of each data source."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import example, given, settings
@@ -18,11 +16,8 @@ def prompts(rows, seed=1):
     return result
 
 
-ROW = st.tuples(
-    st.sampled_from("ab"),
-    st.integers(0, 12).map(str),
-    st.lists(st.sampled_from([b"1", b"2", b"3", b"4", b"5", b"6", b"7"]), max_size=2),
-)
+IMAGES = st.lists(st.sampled_from([b"1", b"2", b"3", b"4", b"5", b"6", b"7"]), max_size=2)
+ROW = st.tuples(st.sampled_from("ab"), st.integers(0, 12).map(str), IMAGES)
 NONE_SMALL_ENOUGH = [*3 * [("a", "0", [])], *3 * [("a", "1", [])], *2 * [("b", "0", [])]]
 
 
@@ -54,9 +49,8 @@ def test_the_share_bounds_rows_and_prompts_and_nothing_is_on_both_sides(rows, sh
 
 def test_training_rows_with_a_prompt_or_an_image_of_the_validation_data_are_found():
     val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ()), ("qa", "not chosen", ())])
-    train = prompts(
-        [("v", "q", [b"new"]), ("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ()), ("x", "not chosen", ())]
-    )
+    seen = [("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ())]
+    train = prompts([("v", "q", [b"new"]), *seen, ("x", "not chosen", ())])
     assert train.shared_with(val.keys([True, True, False])) == [False, True, True, False]
 
 

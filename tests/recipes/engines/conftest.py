@@ -1,8 +1,9 @@
-"""verl's composed configuration, a process group of this process alone, and the greedy choices of saved models."""
-
-from __future__ import annotations
+"""verl's composed configuration, a process group of this process alone, and what runs of real trainers leave."""
 
 import copy
+import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,19 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig
+
+from recipes.paths import run_dir
+
+DIFFERENCE = "training/rollout_probs_diff_max"
+EXACT = 1e-3
+"""Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
+rounding. Eight runs showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
+
+
+def variables(artifacts: Path, **more: str) -> dict[str, str]:
+    """This process's variables for a launcher on CPUs, with this Python and artifacts in a folder of their own."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "ARTIFACTS_DIR": str(artifacts), "HARDWARE": "cpu", **more}
 
 
 @cache
@@ -41,9 +55,7 @@ def composed() -> Callable[..., DictConfig]:
     from recipes.config import load
     from recipes.engines.verl.translation import translate
 
-    def composed_for(
-        *arguments: str, task: str = "countdown", hardware: str = "gpu", algorithm: str = ""
-    ) -> DictConfig:
+    def composed_for(*arguments: str, task="countdown", hardware="gpu", algorithm="") -> DictConfig:
         environ = {"ALGORITHM": algorithm} if algorithm else {}
         config = copy.deepcopy(_compose())
         for name, value in translate(load(task, arguments=arguments, environ=environ, hardware=hardware)).items():
@@ -70,6 +82,20 @@ def one_rank(tmp_path: Path) -> Iterator[None]:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def folder_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder for all runs of a module and their data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARTIFACTS_DIR", str(tmp_path_factory.mktemp("runs")))
+        yield
+
+
+def dumped(run: str, kind: str, step: int) -> list[dict[str, Any]]:
+    """The responses of a step: kind `rollouts` or `validation`."""
+    text = (run_dir(run) / kind / f"{step}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """The checkpoint that a run goes on from: the last of which every file is there that the engine opens."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """EasyR1: the recipe's keys on its command line, rewards as it calls them, and the patched copy of its source."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy
@@ -16,8 +14,8 @@ from recipes.config.layers import flatten, read
 from recipes.config.schema import Recipe
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
-from recipes.errors import RecipeError
 from recipes.paths import CONFIGS
+from tests.mistakes import mistake
 
 DEFAULTS = read(CONFIGS / "official" / "easyr1_defaults.yaml")["values"]
 
@@ -40,10 +38,9 @@ def test_every_key_is_easyr1s_and_omegaconf_reads_back_the_command_line():
     "argument", ["actor_rollout_ref.rollout.over_sample_rate=0.1", "data.train_files=[a.parquet,b.parquet]"]
 )
 def test_what_easyr1_cannot_do_is_named(argument):
-    with pytest.raises(RecipeError) as raised:
-        easyr1.translate(countdown(argument))
-    assert argument.split("=")[0].removeprefix("actor_rollout_ref.rollout.") in raised.value.what
-    assert argument in raised.value.where
+    error = mistake(lambda: easyr1.translate(countdown(argument)))
+    assert argument.split("=")[0].removeprefix("actor_rollout_ref.rollout.") in error.what
+    assert argument in error.where
 
 
 REWARD = """
@@ -97,10 +94,7 @@ def test_a_patch_that_does_not_apply_names_the_file(artifacts, tmp_path):
     file = copy / "verl/trainer/main.py"
     file.chmod(0o644)
     file.write_text(file.read_text().replace("ray.init(", "ray.init (", 1))
-    with pytest.raises(RecipeError) as raised:
-        source.patched(copy, on_cpu=False)
-    assert "verl/trainer/main.py" in raised.value.what
-    assert raised.value.where == str(copy)
+    assert mistake(lambda: source.patched(copy, on_cpu=False), "verl/trainer/main.py").where == str(copy)
     assert not list((artifacts / "easyr1").iterdir()), "half a copy is none"
 
 
@@ -109,11 +103,7 @@ def test_a_home_that_is_not_easyr1_is_named_with_what_to_type(tmp_path, monkeypa
     (tmp_path / "verls" / "verl" / "trainer" / "main_ppo.py").touch()
     monkeypatch.setattr(source, "DEFAULT", tmp_path / "none")
     for environ in ({"EASYR1_HOME": str(tmp_path / "verls")}, {"EASYR1_HOME": str(tmp_path)}, {}):
-        with pytest.raises(RecipeError) as raised:
-            source.find(environ)
-        assert str(tmp_path) in raised.value.where + raised.value.what
-        assert "setup_env.sh easyr1" in raised.value.fix
-    with pytest.raises(RecipeError) as raised:
-        source.fetch(tmp_path / "easyr1", str(tmp_path / "no-repository"))
-    assert "git fetch" in raised.value.what
+        error = mistake(lambda environ=environ: source.find(environ), str(tmp_path))
+        assert "setup_env.sh easyr1" in error.fix
+    mistake(lambda: source.fetch(tmp_path / "easyr1", str(tmp_path / "no-repository")), "git fetch")
     assert not (tmp_path / "easyr1").exists(), "a clone is whole or not there"

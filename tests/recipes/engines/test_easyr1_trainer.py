@@ -3,16 +3,12 @@
 They run where EASYR1_HOME names EasyR1's tested commit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,22 +17,16 @@ from recipes.config import load
 from recipes.data.rewards import load_reward
 from recipes.paths import ROOT, checkpoint_dir, run_dir
 from recipes.runs.metrics import read_history
+from tests.recipes.engines.conftest import EXACT, dumped
 
 pytestmark = [
     pytest.mark.trainer(seconds=120),
+    pytest.mark.usefixtures("folder_of_runs"),
     pytest.mark.skipif("EASYR1_HOME" not in os.environ, reason="EasyR1: EASYR1_HOME names no source of it"),
 ]
 LIMIT_S = 300
-EXACT = 1e-3
-"""Largest difference between a token's probability in vLLM and in FSDP; both compute in float32."""
 NO_DISTANCE = 1e-9
 """Largest KL between two models of the same numbers."""
-LAUNCHERS = {
-    "countdown": "examples/countdown/qwen3_4b_countdown_grpo.sh",
-    "gsm8k": "examples/gsm8k/qwen2_5_3b_gsm8k_grpo.sh",
-    "number_game": "examples/number_game_agent/qwen2_5_vl_3b_numgame_grpo.sh",
-    "custom": "examples/custom_task/train.sh",
-}
 
 
 @dataclass(frozen=True)
@@ -47,31 +37,11 @@ class Run:
     metrics: dict[int, dict[str, float]]
     printed: str
 
-    def dumped(self, kind: str, step: int) -> list[dict[str, Any]]:
-        """The responses of a step: kind `rollouts` or `validation`."""
-        text = (run_dir(self.name) / kind / f"{step}.jsonl").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for all runs and their data."""
-    folder = tmp_path_factory.mktemp("easyr1")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ARTIFACTS_DIR", str(folder))
-        yield folder
-
 
 def launched(task: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", LAUNCHERS[task], *arguments],
-        env={**os.environ, "ENGINE": "easyr1", "HARDWARE": "cpu", **environ},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    variables = {**os.environ, "ENGINE": "easyr1", "HARDWARE": "cpu", **environ}
+    command = ["bash", "scripts/launch.sh", task, *arguments]
+    return subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def trained(task: str, name: str, *arguments: str, **environ: str) -> Run:
@@ -118,7 +88,7 @@ def test_vllm_samples_from_the_weights_that_the_trainer_holds(countdown: Run) ->
 
 def test_metrics_follow_from_the_responses_that_were_written_down(countdown: Run) -> None:
     reward = load_reward(str(ROOT / "reward_functions" / "countdown.py")).compute_score
-    rows, found = countdown.dumped("rollouts", 1), countdown.metrics[1]
+    rows, found = dumped(countdown.name, "rollouts", 1), countdown.metrics[1]
     groups: dict[str, list[float]] = {}
     for row in rows:
         scored = reward("countdown", row["output"], row["gts"])
@@ -129,14 +99,14 @@ def test_metrics_follow_from_the_responses_that_were_written_down(countdown: Run
     wanted = [(score - mean(group)) / (stdev(group) + 1e-6) for group in groups.values() for score in group]
     # At step 1 the policy is the reference, so KL takes nothing from the reward.
     assert found["critic/advantages/max"] == pytest.approx(max(wanted), abs=1e-3)
-    validated = mean(row["accuracy"] for row in countdown.dumped("validation", 2))
+    validated = mean(row["accuracy"] for row in dumped(countdown.name, "validation", 2))
     assert validated == pytest.approx(countdown.metrics[2]["val-core/countdown/acc/mean@1"])
     assert mean(row["accuracy"] for row in rows) == pytest.approx(found["reward_accuracy"])
 
 
 def test_two_steps_draw_different_noise(countdown: Run) -> None:
     """With one seed for each request, as EasyR1 has it, the eight responses to a prompt would be one."""
-    rows = [row for step in (1, 2) for row in countdown.dumped("rollouts", step)]
+    rows = [row for step in (1, 2) for row in dumped(countdown.name, "rollouts", step)]
     prompts = {row["uid"].rsplit("_", 2)[0] for row in rows}
     assert len(rows) == 8 * len(prompts)
     assert len({row["output"] for row in rows}) > len(prompts)
@@ -156,7 +126,7 @@ def test_the_saved_model_is_the_one_with_which_the_trainer_validated(
     assert not report["unexpected_keys"]
     assert str(model.dtype) == "torch.float32"
     prompts = pq.read_table(load(task, environ={}, hardware="cpu").data.val_files)["prompt"].to_pylist()
-    outputs = [row["output"] for row in done.dumped("validation", 2)]
+    outputs = [row["output"] for row in dumped(done.name, "validation", 2)]
     assert short_of_greedy(saved, zip(prompts[:32], outputs, strict=False)) < EXACT
 
 
@@ -184,5 +154,5 @@ def test_the_other_recipes_train_a_step(task: str) -> None:
     run = trained(task, task, REFERENCE, MAX_STEPS="1", **rare)
     assert abs(run.metrics[1]["rollout_corr/kl"]) < 10 * EXACT
     assert run.metrics[1]["actor/grad_norm"] >= 0
-    assert run.dumped("rollouts", 1)
+    assert dumped(run.name, "rollouts", 1)
     assert not list(checkpoint_dir(task).glob("global_step_*")), "SAVE_FREQ=-1 is no saving"

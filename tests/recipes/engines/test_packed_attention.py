@@ -16,15 +16,9 @@ from recipes.engines import packed_attention
 packed_attention.register()
 
 LENGTHS = (5, 1, 9)
-TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
+WIDTHS = {"hidden_size": 32, "intermediate_size": 48}
+TEXT = {**WIDTHS, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+TEXT |= {"vocab_size": 64, "max_position_embeddings": 128}
 IMAGE, VISION_START = 60, 61
 
 
@@ -84,21 +78,11 @@ def test_packed_is_each_alone_and_padded_too():
 def vision_model():
     """A tiny Qwen2.5-VL whose vision tower has one layer with windows and one without."""
     torch.manual_seed(0)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    vision = {**WIDTHS, "depth": 2, "num_heads": 4, "out_hidden_size": 32, "patch_size": 4, "window_size": 16}
     config = Qwen2_5_VLConfig(
-        text_config={
-            **TEXT,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_heads": 4,
-            "out_hidden_size": 32,
-            "patch_size": 4,
-            "window_size": 16,
-            "fullatt_block_indexes": [1],
-        },
+        text_config={**TEXT, "rope_parameters": rope},
+        vision_config={**vision, "fullatt_block_indexes": [1]},
         image_token_id=IMAGE,
         vision_start_token_id=VISION_START,
         attn_implementation="sdpa",

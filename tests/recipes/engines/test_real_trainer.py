@@ -4,13 +4,11 @@ Four starts show what only a run can: ranks agree, adapters are saved, a failed 
 reports of advantages follows from the responses that it wrote down.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -27,14 +25,13 @@ from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
 from recipes.runs.log import clean, first_error
 from recipes.runs.metrics import read_history
+from tests.recipes.engines.conftest import EXACT, dumped
 
-pytestmark = pytest.mark.trainer(seconds=90)
+pytestmark = [pytest.mark.trainer(seconds=90), pytest.mark.usefixtures("folder_of_runs")]
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 LIMIT_S = 300
 LONGEST = 32
-EXACT = 1e-3
-"""Largest difference between a token's probability in vLLM and in FSDP, and between logits; both are float32."""
 KL_COEFFICIENT = 0.2
 CHEAP = {
     "data.rollout_batch_size": 4,
@@ -63,16 +60,11 @@ class Run:
     def saved(self, step: int) -> Path:
         return checkpoint_dir(self.name) / f"global_step_{step}" / "actor"
 
-    def dumped(self, kind: str, step: int) -> list[dict[str, Any]]:
-        """The responses of a step: kind `rollouts` or `validation`."""
-        text = (run_dir(self.name) / kind / f"{step}.jsonl").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
-
     def validated(self, step: int) -> list[tuple[list[dict[str, str]], str]]:
         """Prompts of the validation, and their greedy responses."""
         rows = pq.read_table(load(self.task, environ={}, hardware="cpu").data.val_files).to_pylist()
         prompts = {row["id"]: row["prompt"] for row in rows}
-        return [(prompts[entry[ROW_ID]], entry["output"]) for entry in self.dumped("validation", step)]
+        return [(prompts[entry[ROW_ID]], entry["output"]) for entry in dumped(self.name, "validation", step)]
 
 
 def start(task: str, name: str, changes: dict[str, Any], **environ: str) -> subprocess.CompletedProcess[str]:
@@ -85,15 +77,9 @@ def start(task: str, name: str, changes: dict[str, Any], **environ: str) -> subp
         subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=True, capture_output=True)
     folder = run_dir(name)
     folder.mkdir(parents=True)
-    return subprocess.run(
-        verl.command(recipe),
-        env={**os.environ, **trainer_variables(recipe, folder / "metrics.jsonl")},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    variables = {**os.environ, **trainer_variables(recipe, folder / "metrics.jsonl")}
+    command = verl.command(recipe)
+    return subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def trained(task: str, name: str, changes: dict[str, Any], **environ: str) -> Run:
@@ -101,14 +87,6 @@ def trained(task: str, name: str, changes: dict[str, Any], **environ: str) -> Ru
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     assert "started anew" not in done.stderr, "every process was forked from one"
     return Run(task, name, {step.step: step.data for step in read_history(run_dir(name) / "metrics.jsonl")})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder for all runs and their data."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ARTIFACTS_DIR", str(tmp_path_factory.mktemp("trainer")))
-        yield
 
 
 # Greedy: one and two ranks train on the same responses, and each run repeats the last one's numbers up to rounding. A
@@ -223,7 +201,7 @@ def test_dapo_reports_what_follows_from_the_responses_that_it_wrote_down(dapo: R
     reward = load_reward(str(ROOT / "reward_functions" / "gsm8k.py")).compute_score
     groups: dict[str, list[tuple[float, float]]] = {}
     tokens = []
-    for entry in dapo.dumped("rollouts", 1):
+    for entry in dumped(dapo.name, "rollouts", 1):
         written = len(tokenizer(entry["output"], add_special_tokens=False)["input_ids"])
         tokens.append(min(written + 1, LONG))
         scored = reward("gsm8k", entry["output"], entry["gts"])

@@ -1,7 +1,5 @@
 """Answers of rewards, in every form: taken, or refused by file, row and response."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -18,7 +16,7 @@ from verl.trainer.ppo import reward as verl_reward
 from recipes.engines.reward_contract import Contract, RewardError, is_right
 from recipes.engines.reward_function import Call, RewardFunction, in_file
 from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 
 def answering(result):
@@ -50,17 +48,9 @@ def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, a
 @pytest.mark.parametrize(
     "result",
     [
-        float("-inf"),
-        10**400,
-        None,
-        "1.0",
-        torch.tensor([1.0, 2.0]),
-        {"overall": 1.0},
-        {"score": np.float32("nan")},
-        {"score": 1.0, "acc": None},
-        {"score": 10.0, "acc": 10.0},
-        {"score": 1.0, "accuracy": -0.5},
-        {"score": 1.0, "acc": 1.0, "accuracy": 0.0},
+        *(float("-inf"), 10**400, None, "1.0", torch.tensor([1.0, 2.0]), {"overall": 1.0}),
+        *({"score": np.float32("nan")}, {"score": 1.0, "acc": 1.0, "accuracy": 0.0}),
+        *({"score": 1.0, "acc": None}, {"score": 10.0, "acc": 10.0}, {"score": 1.0, "accuracy": -0.5}),
         *({"score": 1.0, "seen": part} for part in ([1, 2], {"a": 1}, np.array([1.0, 2.0]))),
     ],
 )
@@ -109,9 +99,7 @@ def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy,
 
 def test_what_no_engine_can_call_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def compute_score(response, truth): return 1.0")
-    with pytest.raises(RecipeError) as caught:
-        in_file(str(tmp_path / "mine.py"))
-    assert "mine.py:1" in caught.value.where
+    assert "mine.py:1" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where
     (tmp_path / "mine.py").write_text(BATCH % "reward_inputs[1:]")
     with pytest.raises(RewardError):
         in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])

@@ -1,7 +1,5 @@
 """A checkpoint for others and for a resumed run: the whole model with its adapters, and the command's optimiser."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 
@@ -23,9 +21,8 @@ def adapted(**options):
     given = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **options}
     model = get_peft_model(Qwen2ForCausalLM(CONFIG), LoraConfig(task_type=TaskType.CAUSAL_LM, **given)).eval()
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_" in name:
-                weight.normal_()
+        for weight in (weight for name, weight in model.named_parameters() if "lora_" in name):
+            weight.normal_()
     return model
 
 

@@ -1,13 +1,11 @@
 """Other versions than the tested ones are refused before the start, with what to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes import preflight
 from recipes.config import load
 from recipes.engines import versions
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 
 @pytest.mark.parametrize(
@@ -20,9 +18,6 @@ from recipes.errors import RecipeError
 )
 def test_another_version_is_refused_with_a_way_out(monkeypatch, hardware, found, name):
     monkeypatch.setattr(versions, "installed", found.get)
-    with pytest.raises(RecipeError) as caught:
-        versions.check(hardware)
-    assert name in caught.value.what
-    assert versions.TESTED[hardware][name.split()[0]] in str(caught.value)
-    with pytest.raises(RecipeError):
-        preflight.check_before_data(load("countdown", environ={}, hardware="cpu"))
+    error = mistake(lambda: versions.check(hardware), versions.TESTED[hardware][name.split()[0]])
+    assert name in error.what
+    mistake(lambda: preflight.check_before_data(load("countdown", environ={}, hardware="cpu")))

@@ -1,7 +1,5 @@
 """Several rewards as the trainers call them, and rewards that import what lies beside them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
@@ -45,25 +43,18 @@ def path(tmp_path):
     return tmp_path / "mine.py"
 
 
+THREE = {"score": 0.75, "reward/number": 0.5, "reward/acc": 1.5, "reward/mine": 1.0}
+TWO = {"score": 2.0, "reward/accuracy": -1.0, "reward/acc": 1.5, "reason": "wrong"}
+
+
 @pytest.mark.parametrize(
-    ("names", "weights", "expected"),
-    [
-        (
-            [":number", ":acc", ""],
-            [1, 0, 0.25],
-            {"score": 0.75, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1.5, "reward/mine": 1.0},
-        ),
-        (
-            [":accuracy", ":acc"],
-            [1, 2],
-            {"score": 2.0, "acc": 0.0, "accuracy": 0.0, "reward/accuracy": -1.0, "reward/acc": 1.5, "reason": "wrong"},
-        ),
-    ],
+    ("names", "weights", "accuracy", "expected"),
+    [([":number", ":acc", ""], [1, 0, 0.25], 1.0, THREE), ([":accuracy", ":acc"], [1, 2], 0.0, TWO)],
 )
-def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, weights, expected):
+def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, weights, accuracy, expected):
     rewards = [f"{path}{name}" for name in names]
     found = weighted_reward.compute_score(**CALL, rewards=rewards, weights=weights, bonus=0.5)
-    assert found == pytest.approx(expected)
+    assert found == pytest.approx({**expected, "acc": accuracy, "accuracy": accuracy})
     entries = [{"response": "it is 4", "ground_truth": json.dumps({"data_source": "x", "ground_truth": "4"})}]
     arguments = {"rewards": rewards, "weights": weights, "bonus": 0.5}
     (of_easyr1,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)

@@ -1,7 +1,5 @@
 """A small task, a scripted model and a scripted OpenAI-compatible server."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """The report in a real headless Chromium: it opens from a file, complains of nothing, and its filters work."""
 
-from __future__ import annotations
-
 import pytest
 
 MILLISECONDS = 50_000  # enough for a machine that is busy with training

@@ -1,17 +1,15 @@
 """The file of finished answers: read back whole, resumed after half a line, one key for one meaning."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.evaluation import cache
 from recipes.evaluation.cache import ResponseFile
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
+from tests.mistakes import mistake
 
 TEXTS = ("two\nlines", "\u2028\x00\r", "", '{"row": 7,')
 
@@ -58,8 +56,7 @@ def test_one_writes_at_a_time_and_sees_what_was_written_before(filled):
     with early.for_writing():
         early.append(group(7))
         for refused in (late.for_writing().__enter__, late.forget):
-            with pytest.raises(RecipeError):
-                refused()
+            mistake(refused)
     assert early.read(7) == group(7)
     with late.for_writing():
         assert missing(late, 7) == []
@@ -71,8 +68,7 @@ def test_answers_of_a_file_that_was_begun_anew_are_not_taken_for_a_rows(filled):
     with other.for_writing():
         other.append(group(9))  # where row 4 was
     for row in (4, 0):
-        with pytest.raises(RecipeError):
-            before.read(row)
+        mistake(lambda row=row: before.read(row))
 
 
 def test_whatever_changes_the_answers_changes_the_file():

@@ -1,7 +1,5 @@
 """The command line as users type it, against the scripted server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

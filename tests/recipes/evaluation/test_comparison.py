@@ -1,7 +1,5 @@
 """Two models on the same questions: what is paired, and what decides the headline."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.evaluation import comparison

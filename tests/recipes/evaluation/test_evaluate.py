@@ -1,7 +1,5 @@
 """Whole evaluations with a scripted model: what is asked, what is cached, what is written."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from dataclasses import asdict, replace
@@ -12,9 +10,9 @@ import pytest
 
 from recipes.data.manifests import read_manifest
 from recipes.data.rows import write_split
-from recipes.errors import RecipeError
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
+from tests.mistakes import mistake
 
 GREEDY = Sampling(1, 0.0, 1.0, 32, 0)
 
@@ -87,9 +85,7 @@ def test_samples_that_are_greedy_too_are_generated_once(world):
 
 
 def test_a_folder_that_exists_is_not_overwritten(world, tmp_path):
-    with pytest.raises(RecipeError) as error:
-        world.run(world.plan(output=tmp_path))
-    assert error.value.where == "--output_dir"
+    assert mistake(lambda: world.run(world.plan(output=tmp_path))).where == "--output_dir"
     assert world.samplers["model"].asked == [], "seen before the work"
     (tmp_path / "out").mkdir()
     world.run(world.plan(output=tmp_path / "out", overwrite=True))
@@ -133,9 +129,8 @@ def test_filtering_does_no_harm(world, split, tmp_path, artifacts):
     there.write_text("mine")
     world.samplers["model"].skill = 1.0  # so that nothing would be left
     for path in (split, there, new):
-        with pytest.raises(RecipeError) as error:
-            world.run(world.plan(data=split, filter_out=path))
-        assert error.value.where == "--filter_out"
+        error = mistake(lambda path=path: world.run(world.plan(data=split, filter_out=path)))
+        assert error.where == "--filter_out"
     assert not new.exists()
     assert list((artifacts / "evaluations" / "sums").iterdir()) == []
 
@@ -187,7 +182,5 @@ def test_a_reward_that_judges_no_response_of_a_pass_ends_the_evaluation(world, t
     path.write_text(f"{head}None if {failing!r} in solution_str else 2.0")
     world.samplers["old"].skill, world.samplers["new"].skill = -1.0, 1.0  # only the trained model answers
     world.samplers["old"].first = dict.fromkeys(range(30), "I do not know.")
-    with pytest.raises(RecipeError) as error:
-        world.run(world.two(reward=Reward(str(path))))
-    assert "none.py:1" in error.value.what
-    assert ("trained_greedy" if failing else "base_greedy") in error.value.what
+    error = mistake(lambda: world.run(world.two(reward=Reward(str(path)))))
+    assert all(part in error.what for part in ("none.py:1", "trained_greedy" if failing else "base_greedy"))

@@ -1,13 +1,11 @@
 """From what a user calls a model to its folder, and from a data file to its questions."""
 
-from __future__ import annotations
-
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.evaluation.models import find_model
 from recipes.evaluation.questions import clusters_of, load_questions
+from tests.mistakes import mistake
 
 
 def test_what_is_no_model(make_model, tmp_path):
@@ -22,10 +20,7 @@ def test_what_is_no_model(make_model, tmp_path):
         (shards, "verl.model_merger merge"),
         (tmp_path / "run" / "global_step_60" / "actor", "5, 20"),
     ):
-        with pytest.raises(RecipeError) as error:
-            find_model(str(asked))
-        assert fix in error.value.fix or fix in error.value.what
-        assert error.value.where == "--model_path"
+        assert mistake(lambda asked=asked: find_model(str(asked)), fix).where == "--model_path"
 
 
 @pytest.mark.parametrize("asked", ["run", "run/global_step_5", "run/global_step_5/actor"])
@@ -53,14 +48,10 @@ def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):
     pq.write_table(pq.read_table(empty).slice(0, 0), empty)
     bare = make_data(name="bare", rows=[{key: value for key, value in make_row(0).items() if key != "reward_model"}])
     for path in (no_parquet, empty, bare):
-        with pytest.raises(RecipeError) as error:
-            load_questions(path)
-        assert str(path) in str(error.value)
+        mistake(lambda path=path: load_questions(path), str(path))
     for gold in ({"style": "rule", "ground_truth": None}, None):
         data = make_data(rows=[make_row(0), make_row(1, reward_model=gold)])
-        with pytest.raises(RecipeError) as error:
-            load_questions(data)
-        assert "row 1" in error.value.where
+        assert "row 1" in mistake(lambda data=data: load_questions(data)).where
         assert len(load_questions(data, limit=1)) == 1, "rows beyond the limit are not judged"
 
 

@@ -1,18 +1,16 @@
 """Generation through a scripted server: concurrency, retries, refusals, and images."""
 
-from __future__ import annotations
-
 import base64
 import io
 from contextlib import closing
 
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import load_questions, with_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.vllm_engine import Engine
+from tests.mistakes import mistake
 
 SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)
 BOUNDS = {"min_pixels": 3136, "max_pixels": 200704}
@@ -63,20 +61,13 @@ def test_what_passes_is_tried_again(ask, server, statuses):
 
 
 def test_what_cannot_be_asked_is_named(ask, server):
-    with pytest.raises(RecipeError) as error:
-        ServerSampler(Server("localhost:8000/v1", "tiny"), Engine())
-    assert error.value.where == "localhost:8000/v1"
-    with pytest.raises(RecipeError) as error:
-        ask(model="other")
-    assert "tiny" in error.value.fix
-    with pytest.raises(RecipeError) as error:
-        ask(engine=Engine(template_arguments={"enable_thinking": False}))
-    assert "data.apply_chat_template_kwargs" in error.value.where
+    place = "localhost:8000/v1"
+    assert mistake(lambda: ServerSampler(Server(place, "tiny"), Engine())).where == place
+    assert "tiny" in mistake(lambda: ask(model="other")).fix
+    error = mistake(lambda: ask(engine=Engine(template_arguments={"enable_thinking": False})))
+    assert "data.apply_chat_template_kwargs" in error.where
     server.statuses = [401]
-    with pytest.raises(RecipeError) as error:
-        ask(concurrency=1)
-    assert "scripted 401" in error.value.what
-    assert "OPENAI_API_KEY" in error.value.fix
+    assert "OPENAI_API_KEY" in mistake(lambda: ask(concurrency=1), "scripted 401").fix
 
 
 @pytest.mark.parametrize(
@@ -86,9 +77,7 @@ def test_what_cannot_be_asked_is_named(ask, server):
 )
 def test_replies_that_cannot_be_scored(ask, server, reply):
     server.reply = lambda request: reply
-    with pytest.raises(RecipeError) as error:
-        ask()
-    assert error.value.where in (server.api_base, "--api_base")
+    assert mistake(ask).where in (server.api_base, "--api_base")
 
 
 def test_images_travel_as_data_urls_where_they_belong(ask, server, make_data, make_row):

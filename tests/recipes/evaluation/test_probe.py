@@ -1,7 +1,5 @@
 """Verdicts and advice at and around every threshold."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.evaluation.metrics import PassSummary

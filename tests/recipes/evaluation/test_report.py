@@ -1,7 +1,5 @@
 """A report's numbers, its HTML and its figures, from one report of each kind."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

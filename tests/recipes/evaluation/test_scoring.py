@@ -1,7 +1,5 @@
 """Strict and flexible accuracy stand side by side where the reward has the switch, and only there."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -28,11 +26,8 @@ def test_a_reward_of_easyr1s_own_form_is_evaluated_as_it_is_trained(tmp_path):
     )
     words = ["--reward_func", str(path), "engine=easyr1", "worker.reward.reward_function_kwargs={bonus: 2}"]
     reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
-    scores = judged(reward, "4", ["it is 4", "it is 5"])
-    assert [(score.value, score.accuracy, score.reason) for score in scores] == [
-        (12.0, 1.0, "right"),
-        (2.0, 0.0, "wrong"),
-    ]
+    scores = [(each.value, each.accuracy, each.reason) for each in judged(reward, "4", ["it is 4", "it is 5"])]
+    assert scores == [(12.0, 1.0, "right"), (2.0, 0.0, "wrong")]
 
 
 def test_the_shipped_dispatch_is_evaluated_with_the_truth_that_easyr1_gives_it():
@@ -70,19 +65,13 @@ def test_flexible_beside_strict():
 
 def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
     head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None): return "
-    (tmp_path / "right.py").write_text(
-        head + "{'score': float(ground_truth in solution_str), 'acc': ground_truth in solution_str}"
-    )
+    (tmp_path / "right.py").write_text(head + "dict.fromkeys(('score', 'acc'), float(ground_truth in solution_str))")
     (tmp_path / "brief.py").write_text(f"async {head}1.0 / len(solution_str)")
     words = ["--reward_func", f"{tmp_path}/right.py", f"{tmp_path}/brief.py", "--reward_weights", "2", "1"]
     reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
     scores = judged(reward, "4", ("it is 4", "24", "none", "7"))
-    assert [(score.value, score.right) for score in scores] == [
-        (2 + 1 / 7, True),
-        (2.5, True),
-        (0.25, False),
-        (1, False),
-    ]
+    found = [(score.value, score.right) for score in scores]
+    assert found == [(2 + 1 / 7, True), (2.5, True), (0.25, False), (1, False)]
     figures = question_figures([Response("text", 1, False, None)] * len(scores), scores)
     assert (figures["reward/right"], figures["reward/brief"]) == (0.5, (1 / 7 + 0.5 + 0.25 + 1) / 4)
     changed = reward.sha256

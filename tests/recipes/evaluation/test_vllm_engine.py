@@ -1,16 +1,11 @@
 """Generation in this process, without the engine, which runs in tests/examples/test_training.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from recipes.config import load
-from recipes.errors import RecipeError
 from recipes.evaluation import plan, vllm_engine
 from recipes.evaluation.cli import Options
 from recipes.evaluation.models import Subject
@@ -19,6 +14,7 @@ from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
@@ -26,12 +22,9 @@ TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data, make_row):
     long = [{"role": "user", "content": "What is 1 + 1? " * 60}]
     questions = load_questions(make_data(rows=[make_row(0), make_row(1, prompt=long)]))
-    with pytest.raises(RecipeError) as found:
-        VllmSampler(TINY, questions, 400, Engine())
-    assert "row 1" in found.value.what
-    with pytest.raises(RecipeError) as found:
-        VllmSampler(TINY, questions[:1], 500, Engine())
-    room = int(found.value.fix.removeprefix("use --max_tokens "))
+    assert "row 1" in mistake(lambda: VllmSampler(TINY, questions, 400, Engine())).what
+    fix = mistake(lambda: VllmSampler(TINY, questions[:1], 500, Engine())).fix
+    room = int(fix.removeprefix("use --max_tokens "))
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
 
 
@@ -60,9 +53,7 @@ def test_broken_weights_are_found_by_their_log_probabilities():
     assert vllm_engine._response(choice(-1.5), 3, Sampling(4, 1.0)) == Response("4", 2, False, -1.5)
     assert vllm_engine._response(choice(-1.5), 3, Sampling(1, 0.0)).logprob is None, "it is no entropy"
     for broken in (float("nan"), float("-inf")):
-        with pytest.raises(RecipeError) as found:
-            vllm_engine._response(choice(broken), 3, Sampling(1, 0.0))
-        assert "row 3" in found.value.what
+        mistake(lambda broken=broken: vllm_engine._response(choice(broken), 3, Sampling(1, 0.0)), "row 3")
 
 
 def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch):
@@ -86,9 +77,8 @@ def test_the_recipes_template_its_arguments_and_top_k_are_in_prompts_and_keys(ma
     template = "{{ 'think' if enable_thinking else 'answer' }}: {{ messages[0].content }}"
     texts = []
     for value in (True, False):
-        sampler = VllmSampler(
-            TINY, questions, 8, Engine(chat_template=template, template_arguments={"enable_thinking": value})
-        )
+        engine = Engine(chat_template=template, template_arguments={"enable_thinking": value})
+        sampler = VllmSampler(TINY, questions, 8, engine)
         texts.append(sampler._tokenizer.decode(sampler._tokens(questions[0])))
     assert texts == [f"{word}: {questions[0].text}" for word in ("think", "answer")]
     words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]

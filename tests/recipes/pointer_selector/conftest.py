@@ -1,16 +1,10 @@
-"""One thread, a small workload, small data and small policies; the folder's own helpers are on the path."""
-
-from __future__ import annotations
+"""One thread, a small workload, small data and small policies."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.config import PolicyConfig

@@ -1,7 +1,5 @@
 """The same mathematics written for reading: one query, one candidate, one pick at a time, in plain Python."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -13,11 +11,8 @@ def sequence_log_probs(policy, query, pool, size, pointer):
     state, taken, found = encoded.state[0], [], []
     for pick in pointer:
         norm = state / state.norm()
-        logits = {
-            slot: (norm @ encoded.keys[0, slot]).item() / policy.config.temperature
-            for slot in range(size)
-            if slot not in taken
-        }
+        left = [slot for slot in range(size) if slot not in taken]
+        logits = {slot: (norm @ encoded.keys[0, slot]).item() / policy.config.temperature for slot in left}
         total = math.log(sum(math.exp(value) for value in logits.values()))
         found.append(logits[pick] - total)
         taken.append(pick)

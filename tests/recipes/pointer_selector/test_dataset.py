@@ -1,7 +1,5 @@
 """Reading candidates and embeddings, splits, filters and batches; a user's mistakes name the query."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -9,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from recipes.errors import RecipeError
 from recipes.pointer_selector.config import FilterConfig
 from recipes.pointer_selector.dataset import collate
 from recipes.pointer_selector.preparation import by_split, filtered, load_table, read_data
+from tests.mistakes import mistake
 
 
 def read(tmp_path, content, queries=5):
@@ -53,9 +51,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("named", MISTAKES)
 def test_mistakes_are_named(tmp_path, named):
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, MISTAKES[named])
-    assert named in str(caught.value)
+    mistake(lambda: read(tmp_path, MISTAKES[named]), named)
 
 
 class Malicious:
@@ -76,8 +72,7 @@ def test_tables_in_both_formats_and_no_pickle_is_executed(tmp_path):
     np.savez(tmp_path / "t.npz", query_embeddings=np.array([Malicious()], dtype=object))
     torch.save({"query_embeddings": torch.ones(2, 2), "x": Malicious()}, tmp_path / "t.pt")
     for suffix in ("npz", "pt"):
-        with pytest.raises(RecipeError):
-            load_table(tmp_path / f"t.{suffix}", "query")
+        mistake(lambda suffix=suffix: load_table(tmp_path / f"t.{suffix}", "query"))
 
 
 def test_filters_drop_and_count(tmp_path):

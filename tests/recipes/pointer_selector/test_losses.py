@@ -1,18 +1,16 @@
 """Rewards, advantages, losses and schedules against slow references; gradient checks in float64."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
-import pointer_reference as slow
 import pytest
 import torch
 
-from recipes.errors import RecipeError
 from recipes.pointer_selector import losses
 from recipes.pointer_selector.config import RewardConfig
 from recipes.pointer_selector.losses import group_advantages, grpo_loss, rce_loss, rewards
+from tests.mistakes import mistake
+from tests.recipes.pointer_selector import pointer_reference as slow
 
 COUNTS, PICKS = [4, 2, 3], [2, 3, 1]
 GRPO = {"clip": 0.2, "kl_beta": 0.3}
@@ -56,9 +54,8 @@ def test_advantages_equal_the_slow_reference(kind):
         advantages = group_advantages(values, mask, kind)[0]
         assert (advantages[~mask] == 0).all()
         for group in range(3):
-            expected = slow.advantages(
-                values[group, : COUNTS[group]].tolist(), kind, losses.ADVANTAGE_FLOOR, losses.ADVANTAGE_CLIP
-            )
+            given = values[group, : COUNTS[group]].tolist()
+            expected = slow.advantages(given, kind, losses.ADVANTAGE_FLOOR, losses.ADVANTAGE_CLIP)
             assert advantages[group, : COUNTS[group]].tolist() == pytest.approx(expected)
     equal = torch.tensor([[0.7, 0.7, 0.7], [0.2, 9.0, 9.0], [0.0, 1.0, 0.5]])
     mask = torch.tensor([[True, True, True], [True, False, False], [True, True, True]])
@@ -85,5 +82,4 @@ def test_rewards_equal_the_documented_formulas(data):
 
 def test_missing_numbers_name_the_query(data):
     data.scores["vqa_gt_prob"][9] = np.nan
-    with pytest.raises(RecipeError, match="query '1'"):
-        rewards(data, RewardConfig(mode="probability"))
+    mistake(lambda: rewards(data, RewardConfig(mode="probability")), "query '1'")

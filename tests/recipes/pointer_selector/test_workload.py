@@ -1,7 +1,5 @@
 """The digits workload: honest splits, a frozen model that follows its formula, candidates that are what they say."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

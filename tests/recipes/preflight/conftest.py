@@ -1,11 +1,7 @@
 """A small recipe whose files all exist, for one thing after another to be broken."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,42 +9,20 @@ from recipes.config import Recipe, load
 from recipes.data.rows import make_row, write_split
 from recipes.paths import ROOT
 
+TRUTH = '{"target": 24, "numbers": [3, 8]}'
 REWARD = ROOT / "reward_functions" / "countdown.py"
-Make = Callable[..., Recipe]
 
 
-def write_rows(
-    path: Path,
-    count: int = 16,
-    prompt: str | Callable[[int], str] = "Use the numbers 3, 8.",
-    source: str = "countdown",
-    truth: str = '{"target": 24, "numbers": [3, 8]}',
-    **extra: Callable[[int], Any],
-) -> None:
-    rows = (
-        make_row(
-            data_source=source,
-            prompt=prompt if isinstance(prompt, str) else prompt(index),
-            ground_truth=truth,
-            ability="math",
-            extra_info={
-                "split": "train",
-                "index": index,
-                "solution": "3 * 8",
-                **{name: of(index) for name, of in extra.items()},
-            },
-        )
-        for index in range(count)
-    )
-    write_split(path, rows)
+def write_rows(path, count=16, prompt="Use the numbers 3, 8.", source="countdown", truth=TRUTH, **extra) -> None:
+    """A split; `prompt`, and each of `extra`, may be a function of the row's number."""
 
+    def row(index):
+        facts = {"split": "train", "index": index, "solution": "3 * 8"}
+        facts |= {name: of(index) for name, of in extra.items()}
+        text = prompt if isinstance(prompt, str) else prompt(index)
+        return make_row(data_source=source, prompt=text, ground_truth=truth, ability="math", extra_info=facts)
 
-def write_model(folder: Path, **config: Any) -> None:
-    folder.mkdir(parents=True)
-    content = {"architectures": ["Qwen3ForCausalLM"], "dtype": "float32", **config}
-    (folder / "config.json").write_text(json.dumps(content))
-    (folder / "model.safetensors").write_bytes(bytes(4096))
-    (folder / "tokenizer_config.json").write_text("{}")
+    write_split(path, map(row, range(count)))
 
 
 @pytest.fixture
@@ -57,12 +31,15 @@ def files(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
     write_rows(tmp_path / "train.parquet")
     write_rows(tmp_path / "test.parquet", 4)
-    write_model(tmp_path / "model")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"], "dtype": "float32"}')
+    (tmp_path / "model" / "model.safetensors").write_bytes(bytes(4096))
+    (tmp_path / "model" / "tokenizer_config.json").write_text("{}")
     return tmp_path
 
 
 @pytest.fixture
-def make(files) -> Make:
+def make(files) -> Callable[..., Recipe]:
     """Builds the recipe, with changed keys."""
 
     def build(*changes: str, hardware: str = "cpu") -> Recipe:

@@ -1,7 +1,5 @@
 """Several machines: the message names what is missing, and the wait ends."""
 
-from __future__ import annotations
-
 import json
 import socket
 

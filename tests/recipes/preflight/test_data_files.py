@@ -1,7 +1,5 @@
 """Rows that cannot be trained on are found before the trainer starts."""
 
-from __future__ import annotations
-
 import shutil
 
 import pyarrow as pa
@@ -78,9 +76,7 @@ def test_prompts_that_are_too_long(counting, files):
     assert "positions" in mistake(lambda: check(recipe)).fix
 
 
-def test_a_tokenizer_that_cannot_be_loaded_ends_no_run_and_its_own_code_is_run_where_that_is_allowed(
-    counting, monkeypatch
-):
+def test_a_tokenizer_that_cannot_be_loaded_ends_no_run_and_runs_its_code_where_allowed(counting, monkeypatch):
     asked = []
 
     def refuse(*_, trust_remote_code):

@@ -1,7 +1,5 @@
 """Rows with images that cannot be trained on are found before the trainer starts, and the way out is named."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

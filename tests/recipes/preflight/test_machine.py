@@ -1,7 +1,5 @@
 """Folders, loggers and the disk: what the machine lacks is found before the start."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace
@@ -58,14 +56,6 @@ def test_artifacts_below_a_file_are_refused(files, monkeypatch):
     assert "ARTIFACTS_DIR=" in mistake(lambda: load("countdown", environ={}), "taken").where
 
 
-@pytest.fixture
-def large(files):
-    """A model of a million float32 parameters: 16 MB a checkpoint."""
-    sizes = {"hidden_size": 100, "intermediate_size": 100, "num_hidden_layers": 10, "num_attention_heads": 1}
-    config = {"architectures": ["LlamaForCausalLM"], **sizes, "vocab_size": 3_000, "tie_word_embeddings": True}
-    (files / "model" / "config.json").write_text(json.dumps(config))
-
-
 @pytest.mark.parametrize(
     ("changes", "checkpoints_kept", "megabytes"),
     [
@@ -78,7 +68,11 @@ def large(files):
         (["trainer.max_steps=40", "trainer.save_limit=2", "engine=easyr1"], 2, 16),
     ],
 )
-def test_every_checkpoint_that_is_kept_must_fit(make, large, free, changes, checkpoints_kept, megabytes):
+def test_every_checkpoint_that_is_kept_must_fit(make, files, free, changes, checkpoints_kept, megabytes):
+    """Of a model with a million float32 parameters: 16 MB each."""
+    sizes = {"hidden_size": 100, "intermediate_size": 100, "num_hidden_layers": 10, "num_attention_heads": 1}
+    config = {"architectures": ["LlamaForCausalLM"], **sizes, "vocab_size": 3_000, "tie_word_embeddings": True}
+    (files / "model" / "config.json").write_text(json.dumps(config))
     needed = checkpoints_kept * megabytes * 10**6 + machine.MARGIN
     free(needed)
     assert machine.check_disk(make(*changes)) == []

@@ -1,7 +1,5 @@
 """A model that is none, is too short, or lacks a chat template, is found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

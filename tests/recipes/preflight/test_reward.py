@@ -1,7 +1,5 @@
 """A reward that the trainer could not use is found before it starts."""
 
-from __future__ import annotations
-
 import importlib
 from contextlib import nullcontext
 from functools import partial

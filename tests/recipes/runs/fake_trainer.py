@@ -22,13 +22,8 @@ def say(text):
 
 def write_step(step, blind=False):
     data = {"critic/score/mean": 0.1 * step, "actor/entropy": 1.5, "actor/reward_kl_penalty": 0.002}
-    data |= {
-        "reward_accuracy": step / 4,
-        "actor/grad_norm": 0.7,
-        "perf/throughput": 1234.5,
-        "timing_s/step": 2.5,
-        "timing_s/gen": 1.5,
-    }
+    data |= {"reward_accuracy": step / 4, "actor/grad_norm": 0.7, "perf/throughput": 1234.5}
+    data |= {"timing_s/step": 2.5, "timing_s/gen": 1.5}
     data |= {"rollout_corr/kl": 1.3 if blind else 2e-7, "training/rollout_probs_diff_max": 0.97 if blind else 1e-5}
     if step == 0:
         data = {}

@@ -1,14 +1,12 @@
 """The best checkpoint is kept beyond the limit on saved steps, and chosen anew when the reward changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.config import check, load
 from recipes.engines.checkpoints import best_checkpoint
-from recipes.errors import RecipeError
 from recipes.runs.metrics import Step
 from recipes.runs.supervise import BestCheckpoint
+from tests.mistakes import mistake
 
 
 def recipe(folder, *arguments):
@@ -50,6 +48,4 @@ def test_the_best_is_kept_beyond_the_limit_and_chosen_anew_with_another_reward(t
 
 @pytest.mark.parametrize("key", ["trainer.val_freq", "trainer.save_freq"])
 def test_a_best_checkpoint_needs_validations_and_checkpoints(tmp_path, key):
-    with pytest.raises(RecipeError) as error:
-        check(recipe(tmp_path, f"{key}=-1"))
-    assert key in str(error.value)
+    mistake(lambda: check(recipe(tmp_path, f"{key}=-1")), key)

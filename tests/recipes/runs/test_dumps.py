@@ -1,7 +1,5 @@
 """Dumps, their groups, and pairs of validations: by ids, and by nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -13,6 +11,7 @@ from recipes.errors import RecipeError
 from recipes.runs.compare import pair
 from recipes.runs.metrics import Step
 from recipes.runs.responses import NO_IDS, measured, read_dump
+from tests.mistakes import mistake
 
 
 def response(uid, score, **more):
@@ -65,18 +64,10 @@ def test_rows_are_paired_by_id_prompt_and_truth_and_by_nothing_else(tmp_path):
 def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
     lines = [response("a_0_0", 1.0, row_id="a"), response("b_0_0", 1.0, row_id="b")]
     assert len(write(tmp_path / "1.jsonl", lines).responses) == 2
-    for content in (
-        *("".join(lines)[:-cut] for cut in (3, 40)),
-        lines[0][:-9] + "\n" + lines[1],
-        response("", 1.0),
-        response("a_0_0", float("nan")),
-        response("a_0_0", "high"),
-        "7\n",
-        "",
-    ):
-        with pytest.raises(RecipeError) as error:
-            write(tmp_path / "1.jsonl", [content])
-        assert "1.jsonl" in error.value.where
+    torn = [*("".join(lines)[:-cut] for cut in (3, 40)), lines[0][:-9] + "\n" + lines[1], "7\n", ""]
+    for content in (*torn, response("", 1.0), response("a_0_0", float("nan")), response("a_0_0", "high")):
+        error = mistake(lambda content=content: write(tmp_path / "1.jsonl", [content]))
+        assert "1.jsonl" in error.where
 
 
 def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tmp_path):

@@ -1,8 +1,5 @@
 """The files of a run: nothing is overwritten in silence, and only one launcher has them."""
 
-from __future__ import annotations
-
-import json
 import subprocess
 import sys
 
@@ -11,6 +8,8 @@ import pytest
 from recipes.errors import RecipeError
 from recipes.runs import folder as runs
 from recipes.runs.metrics import read_history
+
+LINES = ['{"step": 1, "data": {}}\n', '{"step": 2, "data": {}}\n', '{"step": 3']
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what
             offset = runs.begin_attempt(files, text, ["python"], {})
         with files.log.open("a") as log:
             log.write("second\n")
-        (files.folder / ".attempt-1.jsonl").write_text(json.dumps({"step": 1, "data": {}}) + "\n")
+        (files.folder / ".attempt-1.jsonl").write_text(LINES[0])
     assert files.config.read_text() == "lr: 3\n"
     assert [(files.folder / f"config.{number}.yaml").read_text() for number in (1, 2)] == ["lr: 1\n", "lr: 2\n"]
     assert files.log.read_text().startswith("first attempt\n==== attempt of ")
@@ -52,6 +51,6 @@ def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what
         assert (files.folder / "config.2.yaml").read_text() == "lr: 2\n", "kept, though another was removed"
         assert (files.folder / "config.3.yaml").read_text() == "lr: 3\n"
         assert [step.step for step in read_history(files.metrics)] == [1]
-        files.attempt.write_text(json.dumps({"step": 2, "data": {}}) + "\n")
-    assert [step.step for step in read_history(files.metrics)] == [1, 2]
+        files.attempt.write_text("".join(LINES))
+    assert files.metrics.read_text() == "".join(LINES[:2]), "each whole line once"
     assert not files.attempts

@@ -1,7 +1,5 @@
 """Health rules: silent on recorded healthy runs, and each speaks up for the illness that it is there for."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -57,12 +55,9 @@ def test_the_recorded_runs_of_the_documents_raise_no_false_alarm(task):
         accuracy = {int(step): interval["value"] for step, interval in curve["validation"].items()}
         history = [Step(0, {"val-core/x/acc/mean@1": accuracy[0]})]
         for entry in curve["training"]:
-            history.append(
-                Step(entry["step"], {metric: entry[name] for name, metric in TRAINING.items() if name in entry})
-            )
-            measured = {
-                at: Measured("accuracy", value, 0.03, 256) for at, value in accuracy.items() if at <= entry["step"]
-            }
+            step, metrics = entry["step"], {TRAINING[name]: entry[name] for name in TRAINING.keys() & entry.keys()}
+            history.append(Step(step, metrics))
+            measured = {at: Measured("accuracy", value, 0.03, 256) for at, value in accuracy.items() if at <= step}
             assert not alarms(judged(history, validations=measured)), curve["run"]
 
 

@@ -1,7 +1,5 @@
 """The health rules on the real trainer: the tiny Countdown model, made ill on purpose."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,10 +11,8 @@ from recipes.runs import folder as runs
 from recipes.runs.health import Evidence, findings
 from recipes.runs.responses import measured
 
-pytestmark = [
-    pytest.mark.trainer,
-    pytest.mark.skipif("FAULTS" not in os.environ, reason="minutes of real illnesses: FAULTS=some or FAULTS=all"),
-]
+WHY = "minutes of real illnesses: FAULTS=some or FAULTS=all"
+pytestmark = [pytest.mark.trainer, pytest.mark.skipif("FAULTS" not in os.environ, reason=WHY)]
 CONSTANT = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     return {"score": 0.5, "acc": 0.0}

@@ -1,19 +1,11 @@
 """Metrics and responses, read while they are written."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from recipes.config import load
-from recipes.runs.metrics import (
-    MetricsFollower,
-    Step,
-    adopt_leftovers,
-    per_token,
-    read_history,
-)
+from recipes.runs.metrics import MetricsFollower, Step, per_token, read_history
 
 
 def line(step, **data):
@@ -33,14 +25,6 @@ def test_lines_are_copied_when_they_are_whole_and_a_second_attempt_appends(tmp_p
     MetricsFollower(second, history).poll()
     assert history.read_text() == first.read_text() + second.read_text()
     assert read_history(history) == [(1, {"a": 1.0}), (2, {"a": 2.0, "b": 5.0}), (3, {"a": 6.0})]
-
-
-def test_what_an_abandoned_attempt_wrote_is_adopted_once(tmp_path):
-    attempt, history = tmp_path / ".attempt-1.jsonl", tmp_path / "metrics.jsonl"
-    history.write_text(line(1))
-    attempt.write_text(line(1) + line(2) + '{"step": 3')
-    adopt_leftovers([attempt], history)
-    assert (history.read_text(), attempt.exists()) == (line(1) + line(2), False)
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"])

@@ -1,7 +1,5 @@
 """`python scripts/monitor.py` on the files of runs: healthy, torn, of another version, alive, and none."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -63,11 +61,6 @@ def make_run(tmp_path, monkeypatch):
     return make
 
 
-def loaded_by(page):
-    """What a browser would load for a page: none of it is in the file itself."""
-    return re.findall(r"<script|(?:src|href)=[\"'](?!#)[^\"']*", page)
-
-
 def test_list_watch_and_report_of_a_good_run(make_run):
     folder = make_run("good")
     make_run("older")
@@ -85,7 +78,7 @@ def test_list_watch_and_report_of_a_good_run(make_run):
     code, text = cli("report", "good")
     assert code == 0
     page = (folder / "report.html").read_text()
-    assert loaded_by(page) == []
+    assert re.findall(r"<script|(?:src|href)=[\"'](?!#)[^\"']*", page) == [], "a browser would load it"
     assert "question &lt;10&gt;" in page, "a question that was won, escaped"
     assert "75.0 (59.8 to 85.8)" in page, "Wilson's interval of 30 in 40"
 

@@ -1,7 +1,5 @@
 """When vLLM and the trainer are said to see different images, and when not."""
 
-from __future__ import annotations
-
 import json
 import math
 

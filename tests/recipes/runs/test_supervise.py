@@ -1,7 +1,5 @@
 """Supervision: a fake trainer that ends, crashes, hangs and is interrupted; no process and no shared memory is left."""
 
-from __future__ import annotations
-
 import io
 import mmap
 import os

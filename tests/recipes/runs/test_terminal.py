@@ -1,7 +1,5 @@
 """What a user reads while a run goes on: phases of the start, a line for each step, and a sign of life in silences."""
 
-from __future__ import annotations
-
 import io
 
 from rich.console import Console

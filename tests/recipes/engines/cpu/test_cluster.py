@@ -1,7 +1,5 @@
 """Two Ray nodes on one host, one rank on each: the launcher waits, trains, loses a node, and resumes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -12,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ import pytest
 
 from recipes.paths import ROOT
 from recipes.runs.metrics import read_history
+from tests.recipes.engines.conftest import variables
 
 pytestmark = pytest.mark.trainer(seconds=20)
 
@@ -32,28 +32,22 @@ class Cluster:
     """Ray's nodes, known by a variable that all their processes inherit; `ray stop` would end those of others."""
 
     def __init__(self, folder: Path) -> None:
+        from ray.util import get_node_ip_address
+
         # The paths of Ray's sockets have about a hundred characters at most.
         self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         self.folder = folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.address = f"{self._host()}:{self.port}"
+        self.address = f"{get_node_ip_address()}:{self.port}"
         self.variables = {
-            **{name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "ARTIFACTS_DIR": str(folder),
-            "HARDWARE": "cpu",
+            **variables(folder),
             "RAY_PORT": str(self.port),
             "RAY_AUTH_TOKEN": uuid.uuid4().hex,  # no node may take it alone
             MARK: uuid.uuid4().hex,
         }
-
-    @staticmethod
-    def _host() -> str:
-        from ray.util import get_node_ip_address
-
-        return get_node_ip_address()
+        self.variables.pop("PYTHONSAFEPATH", None)
 
     def start(self, role: str) -> set[int]:
         """Start a node; the processes that are new."""
@@ -77,19 +71,15 @@ class Cluster:
     def processes(self) -> Iterator[int]:
         """Ray's and the run's processes of this cluster."""
         for process in psutil.process_iter():
-            try:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 if process.environ().get(MARK) == self.variables[MARK]:
                     yield process.pid
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
 
     def kill(self, pids: set[int]) -> None:
         """End these processes."""
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
 @pytest.fixture
@@ -121,9 +111,7 @@ def joined(cluster: Cluster, output: Path, **variables: str) -> tuple[subprocess
     return run, second
 
 
-def test_a_launcher_refuses_a_cluster_that_lacks_a_machine_or_a_token_or_waits(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_launcher_refuses_a_cluster_that_lacks_a_machine_or_a_token_or_waits(cluster: Cluster, tmp_path: Path):
     cluster.variables["RAY_AUTH_MODE"] = "token"
     run, _ = joined(cluster, tmp_path / "output")
     run.kill()

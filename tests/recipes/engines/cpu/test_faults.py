@@ -7,14 +7,11 @@ starts go on with other settings.
 ranks, of which one is killed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,6 +32,7 @@ from recipes.runs.folder import read_changes
 from recipes.runs.metrics import Step, read_history
 from recipes.runs.responses import Dump, read_dump
 from recipes.runs.rollout_mismatch import KL
+from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
 pytestmark = pytest.mark.trainer(seconds=100)
 
@@ -44,10 +42,6 @@ SEGMENTS = "verl_weights_*"
 """Shared memory in which verl's trainer hands weights to vLLM."""
 RANKS = int(os.environ.get("RANKS", "1"))
 LR, NEW_LR = 1e-4, 3e-4
-DIFFERENCE = "training/rollout_probs_diff_max"
-EXACT = 1e-3
-"""Largest difference between a token's probability in vLLM and in FSDP, both in float32: whatever is sampled, it is
-rounding. Eight runs showed 1.2e-6 to 1.8e-5; weights that do not arrive show 0.1 and more."""
 REWARD = f"""
 import importlib.util
 
@@ -103,22 +97,14 @@ class Experiment:
     def rollouts(self, step: int) -> Dump:
         return read_dump(self.run / "rollouts" / f"{step}.jsonl")
 
-    def start(self, *keys: str, fault: str = "", interrupt_at: str = "", **variables: str) -> Attempt:
+    def start(self, *keys: str, fault: str = "", interrupt_at: str = "", **more: str) -> Attempt:
         """Run the launcher to its end, with a fault, or with Ctrl-C at the line that begins with `interrupt_at`."""
         self.attempts += 1
         fired = self.folder / f"fired-{self.attempts}"
         injected = Path(__file__).with_name("injected")
-        environ = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "ARTIFACTS_DIR": str(self.artifacts),
-            "HARDWARE": "cpu",
-            "GPUS_PER_NODE": str(RANKS),
-            "PYTHONPATH": f"{ROOT}:{injected}:{self.rewards}",
-            "FAULT": fault,
-            "FAULT_FIRED": str(fired),
-            **variables,
-        }
+        own = {"GPUS_PER_NODE": str(RANKS), "PYTHONPATH": f"{ROOT}:{injected}:{self.rewards}"}
+        own |= {"FAULT": fault, "FAULT_FIRED": str(fired)}
+        environ = variables(self.artifacts, **own | more)
         before, text = set(Path("/dev/shm").glob(SEGMENTS)), ""
         command = ["bash", str(LAUNCHER), *self.keys, *keys]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

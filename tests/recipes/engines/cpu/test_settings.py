@@ -1,7 +1,5 @@
 """The keys and variables that a run on CPUs needs, from the recipe alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -38,10 +36,7 @@ def test_what_cannot_be_packed_keeps_its_padding(tmp_path: Path) -> None:
 def test_threads_wait_as_the_user_says() -> None:
     """libgomp looks at the number before the policy: the plug-in's must not undo a policy of the user's."""
     number = str(settings.SPINS)
-    for given, wanted in (
-        ({}, ("passive", number)),
-        ({"GOMP_SPINCOUNT": "7"}, ("passive", "7")),
-        ({"OMP_WAIT_POLICY": "active"}, ("active", None)),
-    ):
+    counted, active = {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}
+    for given, wanted in (({}, ("passive", number)), (counted, ("passive", "7")), (active, ("active", None))):
         found = settings.of_trainers(1, given)
         assert (found["OMP_WAIT_POLICY"], found.get("GOMP_SPINCOUNT")) == wanted

@@ -1,7 +1,5 @@
 """`python server_script.py SCENARIO`: a fork server whose driver starts processes; what they are is printed as JSON."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Imports that ask for CUDA are answered or refused, and a process that has it is not forked."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

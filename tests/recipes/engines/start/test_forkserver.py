@@ -1,7 +1,5 @@
 """The fork server with real processes: what is forked, how it ends, and what happens where nothing can be forked."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -21,13 +19,9 @@ def run(tmp_path):
     """`run(scenario)` -> exit status, what the driver said."""
 
     def start(scenario):
-        done = subprocess.run(
-            [sys.executable, SCRIPT, scenario],
-            capture_output=True,
-            text=True,
-            timeout=40,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-        )
+        environ = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, SCRIPT, scenario]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environ)
         assert not list(tmp_path.glob("recipes-*")), "the server's folder is left behind"
         return done.returncode, json.loads(done.stdout)
 
@@ -48,9 +42,7 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("scenario", "parent", "imported"), [("ends", "server", True), ("other job", "driver", False)])
-def test_a_process_is_forked_with_the_imports_made_or_started_by_python_and_ends_the_same(
-    run, scenario, parent, imported
-):
+def test_a_process_is_forked_with_its_imports_or_started_by_python_and_ends_the_same(run, scenario, parent, imported):
     """Also after callers that ended before their answer."""
     status, said = run(scenario)
     assert said["child"] == {**said["child"], "parent": said[parent], "imported": imported}
@@ -68,17 +60,11 @@ def test_a_driver_that_is_killed_before_the_server_waits_for_it_gives_the_status
     assert run("driver killed at once")[0] == 128 + signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 128 + signal.SIGINT)]
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 128 + signal.SIGINT)])
 def test_nothing_outlives_the_server(tmp_path, number, status):
-    server = subprocess.Popen(
-        [sys.executable, SCRIPT, "waits"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    server = subprocess.Popen([sys.executable, SCRIPT, "waits"], text=True, env=environ, **pipes)
     said = json.loads(server.stdout.readline())
     server.send_signal(number)
     assert server.wait(20) == status

@@ -1,7 +1,5 @@
 """The choice between the fork server's start and the ordinary one, which is said once."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 
@@ -23,12 +21,8 @@ def test_processes_are_forked_with_the_tested_ray_alone_and_where_a_key_does_not
     arguments = ["trainer.device=cpu", "ray_kwargs.ray_init.num_cpus=16", "+ray_kwargs.ray_init.num_gpus=1"]
     assert main.can_fork(main.ray_arguments(arguments), arguments)
     ray = "+ray_kwargs.ray_init."
-    for key in (
-        f"{ray}runtime_env.env_vars.A=b",
-        f"{ray}address=auto",
-        "trainer.use_v1=False",
-        "global_profiler.tool=nsys",
-    ):
+    others = ("trainer.use_v1=False", "global_profiler.tool=nsys")
+    for key in (f"{ray}runtime_env.env_vars.A=b", f"{ray}address=auto", *others):
         assert not main.can_fork(main.ray_arguments([key]), [key])
     for name, value in ((main.SWITCH, "0"), ("RAY_ADDRESS", "10.0.0.1:6379")):
         with monkeypatch.context() as one:

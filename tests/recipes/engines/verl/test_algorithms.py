@@ -3,8 +3,6 @@
 The references are written from the papers' formulas, one response and one token at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import mean, stdev
 from typing import Any
@@ -78,15 +76,10 @@ def test_advantages(configured, name):
         tensors={"token_level_rewards": rewards, "response_mask": MASK, "values": VALUES.clone()},
         non_tensors={"uid": np.array(UIDS, dtype=object)},
     )
-    done = compute_advantage_for_multi_trajectories(
-        data,
-        batch_keys=[f"{uid}_{i}_0" for i, uid in enumerate(UIDS)],
-        adv_estimator=algorithm.adv_estimator,
-        gamma=algorithm.gamma,
-        lam=algorithm.lam,
-        norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
-        config=algorithm,
-    )
+    names = ("adv_estimator", "gamma", "lam", "norm_adv_by_std_in_grpo")
+    keys = [f"{uid}_{i}_0" for i, uid in enumerate(UIDS)]
+    given = {name: algorithm[name] for name in names}
+    done = compute_advantage_for_multi_trajectories(data, batch_keys=keys, config=algorithm, **given)
     torch.testing.assert_close(done.batch["advantages"] * MASK, reference_advantages(name), rtol=1e-5, atol=1e-6)
 
 
@@ -122,22 +115,12 @@ def verls_loss(config: Any, new: torch.Tensor, width: int) -> torch.Tensor:
     from verl.utils.config import omega_conf_to_dataclass
 
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-    actor.global_batch_info.update(
-        dp_size=1,
-        batch_num_tokens=sum(LENGTHS),
-        global_batch_size=len(LENGTHS),
-        loss_scale_factor=actor.loss_scale_factor,
-    )
-    old, new, advantages, mask = (torch.nn.functional.pad(x, (0, width - WIDTH)) for x in (OLD, new, ADVANTAGES, MASK))
-    loss, _ = get_policy_loss_fn(actor.policy_loss.loss_mode)(
-        old_log_prob=old,
-        log_prob=new,
-        advantages=advantages,
-        response_mask=mask,
-        loss_agg_mode=actor.loss_agg_mode,
-        config=actor,
-    )
-    return loss
+    sizes = {"dp_size": 1, "batch_num_tokens": sum(LENGTHS), "global_batch_size": len(LENGTHS)}
+    actor.global_batch_info.update(sizes, loss_scale_factor=actor.loss_scale_factor)
+    batch = {"old_log_prob": OLD, "log_prob": new, "advantages": ADVANTAGES, "response_mask": MASK}
+    wide = {name: torch.nn.functional.pad(each, (0, width - WIDTH)) for name, each in batch.items()}
+    loss_function = get_policy_loss_fn(actor.policy_loss.loss_mode)
+    return loss_function(**wide, loss_agg_mode=actor.loss_agg_mode, config=actor)[0]
 
 
 @pytest.mark.parametrize("name", resolve.algorithms())

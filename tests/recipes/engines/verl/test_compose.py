@@ -1,7 +1,5 @@
 """verl itself reads what we hand it: its own Hydra composition, its own check, its own dataclasses."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, Literal, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """verl's models under FSDP2 as they are trained on GPUs, with weights in float32 and passes in bf16."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import LoraConfig, TaskType, get_peft_model

@@ -1,7 +1,5 @@
 """Log-probabilities and entropies in pieces: verl's values and gradients, few operations, little memory."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -66,9 +64,8 @@ def test_logits_give_verls_values_and_gradients(kind):
     hidden, weight, labels = drawn()
     logits = (hidden @ weight.t()).to(kind)
     functions = "verl.utils.torch_functional"
-    chosen, entropy = (
-        upstream.original(functions, f"{name}") for name in ("logprobs_from_logits_v2", "entropy_from_logits")
-    )
+    names = ("logprobs_from_logits_v2", "entropy_from_logits")
+    chosen, entropy = (upstream.original(functions, name) for name in names)
 
     def verls(x):
         x = x.float()  # as autocast does where logits have 16 bits

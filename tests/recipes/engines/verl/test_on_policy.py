@@ -25,15 +25,9 @@ def one_update(loss_mode: str, noise: float):
     log_prob = torch.log_softmax(features @ weight, -1).gather(-1, tokens[..., None])[..., 0]
     apart = log_prob.detach() + noise * torch.randn(RESPONSES, TOKENS)
     config = ActorConfig(strategy="fsdp", rollout_n=2, ppo_micro_batch_size_per_gpu=1, ppo_mini_batch_size=2)
-    value, metrics = get_policy_loss_fn(loss_mode)(
-        old_log_prob=apart,
-        log_prob=log_prob,
-        advantages=advantages,
-        response_mask=mask,
-        loss_agg_mode="token-mean",
-        config=config,
-        rollout_is_weights=None,
-    )
+    batch = {"old_log_prob": apart, "log_prob": log_prob, "advantages": advantages, "response_mask": mask}
+    loss = get_policy_loss_fn(loss_mode)
+    value, metrics = loss(**batch, loss_agg_mode="token-mean", config=config, rollout_is_weights=None)
     value.backward()
     return value.detach(), weight.grad, metrics, (log_prob.detach() - apart)[mask]
 

@@ -1,7 +1,5 @@
 """verl's command line: Hydra reads back what was meant, and verl's own keys are kept apart from translations."""
 
-from __future__ import annotations
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
@@ -11,7 +9,7 @@ from recipes.config import Recipe, load
 from recipes.config.layers import Source, validated
 from recipes.engines.verl import translation as verl
 from recipes.engines.verl.translation import override
-from recipes.errors import RecipeError
+from tests.mistakes import mistake
 
 PARSER = OverridesParser.create()
 SCALARS = st.one_of(
@@ -69,9 +67,6 @@ def test_of_two_names_that_disagree_the_later_wins_and_one_layer_may_not_have_bo
     }
     recipe = validated(Recipe, values, sources)
     if wins is None:
-        with pytest.raises(RecipeError) as raised:
-            verl.translate(recipe)
-        assert "worker.rollout.dtype" in raised.value.what
-        assert raised.value.where == "theirs; ours"
+        assert mistake(lambda: verl.translate(recipe), "worker.rollout.dtype").where == "theirs; ours"
     else:
         assert verl.translate(recipe)[name] == wins

@@ -1,7 +1,5 @@
 """A reference is read in the format of its passes, and has verl's numbers in less memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Dynamic sampling: verl's own buffer over a queue in memory replaces groups without signal, within the bound."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +12,7 @@ from recipes.errors import RESPONSE_FAILED
 
 BATCH = 3
 SIGNAL, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), ()
+GROUPS = st.lists(st.sampled_from([SIGNAL, RIGHT, WRONG]), min_size=1, max_size=12)
 
 
 class Queue:
@@ -56,16 +55,7 @@ class Queue:
             self.tags.pop(key, None)
 
 
-def filled(
-    patch: pytest.MonkeyPatch,
-    groups: list[tuple[int, ...]],
-    most: int,
-    enable=True,
-    inflight=1,
-    name="accuracy",
-    at_once=2 * BATCH,
-    **more,
-):
+def filled(patch, groups, most, enable=True, inflight=1, name="accuracy", at_once=2 * BATCH, **more):
     """A buffer with a step's first prompts, and its queue; the reward calls its accuracy `name`."""
     queue = Queue(groups, name, at_once)
     patch.setattr(replay_buffer, "tq", queue)
@@ -88,12 +78,7 @@ def sample(buffer: BoundedReplayBuffer):
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    st.lists(st.sampled_from([SIGNAL, RIGHT, WRONG]), min_size=1, max_size=12),
-    st.integers(1, 5),
-    st.integers(1, 2),
-    st.integers(1, 2 * BATCH),
-)
+@given(GROUPS, st.integers(1, 5), st.integers(1, 2), st.integers(1, 2 * BATCH))
 def test_a_step_has_only_groups_with_signal_or_ends_at_its_bound(groups, most, inflight, at_once):
     with pytest.MonkeyPatch.context() as patch:
         buffer, queue = filled(patch, groups, most, inflight=inflight, at_once=at_once)

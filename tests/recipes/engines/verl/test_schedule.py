@@ -1,7 +1,5 @@
 """The learning rate on a straight line, by verl's own engine code, and verl's cosine left as it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from verl.workers.config.optimizer import FSDPOptimizerConfig

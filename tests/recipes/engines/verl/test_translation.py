@@ -1,7 +1,5 @@
 """Every key of the schema reaches verl, or says why it does not."""
 
-from __future__ import annotations
-
 import json
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,8 +12,8 @@ from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.engines.verl.translation import translate
-from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 FILE = Source("recipe", "toy.yaml")
@@ -35,6 +33,7 @@ ALL_ON: dict[str, Any] = {
     "worker.rollout.limit_images": 1,
     "worker.reward.overlong_buffer.enable": True,
 }
+HALVED = {"data.max_prompt_length": 100, "data.max_response_length": 400, "worker.actor.ulysses_size": 2}
 # Keys that one value translates: verl has no other.
 ONE_VALUE = {"worker.actor.optim.strategy"}
 OTHERS: dict[str, Any] = {
@@ -81,12 +80,10 @@ def another(leaf: Leaf, value: Any) -> Any:
 
 
 KEYS = [leaf for leaf in leaves(Recipe).values() if leaf.path not in LAUNCHERS]
-TRANSLATED = [leaf for leaf in KEYS if "verl" in leaf.info.engines]
+CHANGEABLE = [leaf for leaf in KEYS if "verl" in leaf.info.engines and leaf.path not in ONE_VALUE]
 
 
-@pytest.mark.parametrize(
-    "leaf", [leaf for leaf in TRANSLATED if leaf.path not in ONE_VALUE], ids=lambda leaf: leaf.path
-)
+@pytest.mark.parametrize("leaf", CHANGEABLE, ids=lambda leaf: leaf.path)
 def test_another_value_shows_in_verls_keys(leaf):
     """Presence of a rule proves nothing: verl's keys have to change with the value."""
     before = recipe_of()
@@ -107,10 +104,8 @@ def test_another_value_shows_in_verls_keys(leaf):
     ],
 )
 def test_what_an_engine_cannot_do_is_refused_by_its_key(engine, key, value):
-    with pytest.raises(RecipeError) as raised:
-        engine.translate(validated(Recipe, {"hardware": "gpu", key: value}, {key: FILE}))
-    assert key in raised.value.what
-    assert raised.value.where == "toy.yaml"
+    error = mistake(lambda: engine.translate(validated(Recipe, {"hardware": "gpu", key: value}, {key: FILE})))
+    assert (key in error.what, error.where) == (True, "toy.yaml")
 
 
 def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
@@ -121,9 +116,8 @@ def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
     assert alone not in translate(without), "verl's own tool merges whole shards alone"
     plain = load("custom", environ={}, hardware="gpu")
     assert (plain.worker.actor.strategy, alone in translate(plain)) == ("fsdp", False)
-    with pytest.raises(RecipeError) as caught:
-        check(load("custom", arguments=["worker.actor.strategy=fsdp"], environ=variables, hardware="gpu"))
-    assert "fsdp2" in caught.value.fix
+    other = load("custom", arguments=["worker.actor.strategy=fsdp"], environ=variables, hardware="gpu")
+    assert "fsdp2" in mistake(lambda: check(other)).fix
 
 
 @pytest.mark.parametrize(
@@ -140,10 +134,7 @@ def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
         ({"algorithm.use_kl_in_reward": None, "algorithm.use_kl_loss": False}, {IN_REWARD: True, IN_LOSS: False}),
         ({"algorithm.disable_kl": True, "algorithm.use_kl_in_reward": None}, {IN_REWARD: False, IN_LOSS: False}),
         # Without a budget of their own, dynamic batches have the tokens of full-length responses.
-        (
-            {"data.max_prompt_length": 100, "data.max_response_length": 400, "worker.actor.ulysses_size": 2},
-            {f"{ACTOR}.ppo_max_token_len_per_gpu": 4 * 500 / 2, f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4000},
-        ),
+        (HALVED, {f"{ACTOR}.ppo_max_token_len_per_gpu": 1000, f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4000}),
     ],
 )
 def test_translations_that_are_not_mere_renames(changes, expected):

@@ -1,7 +1,5 @@
 """vLLM as verl's server, and verl's client of it: sockets of two runs, a receiver that fails, whole responses."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """Countdown's expressions against brute force, and the problems that are drawn."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from fractions import Fraction
 from itertools import islice, permutations, product
@@ -14,9 +12,6 @@ from recipes.data.rewards import load_reward
 from recipes.data.splits import SHARES
 from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, expressions, generate, solve
 from recipes.tasks.countdown.rows import DATA_SOURCE, gold_response, ground_truth
-
-# The tiny model that is shipped was trained on some of these and must not have seen the others.
-PINNED = {(1, 2, 3): "train", (1, 2, 4): "pretrain", (1, 1, 1): "pretrain", (1, 1, 4): "test", (1, 1, 3, 8): "test"}
 
 
 def reachable(numbers):
@@ -63,7 +58,7 @@ def test_problems_are_in_range_different_and_the_same_for_a_seed():
     problems = list(islice(generate(paper, ("train",), seed=3), 300))
     assert len({(tuple(sorted(p.numbers)), p.target) for p in problems}) == 300
     assert all(1 <= number <= 99 for p in problems for number in (*p.numbers, p.target))
-    assert {bucket(p.numbers) for p in problems} == {"train"}
+    assert {bucket(order) for p in problems for order in permutations(p.numbers)} == {"train"}
     assert stats.binomtest(sum(len(p.numbers) == 3 for p in problems), 300).pvalue > 1e-4
     assert {score(p.solution, p.numbers, p.target) for p in problems} == {1.0}
     assert problems[:100] == list(islice(generate(paper, ("train",), seed=3), 100))
@@ -76,7 +71,3 @@ def test_every_solvable_problem_is_drawn_and_then_the_settings_are_exhausted():
     solvable = {(tuple(sorted(pair)), target) for pair in pairs for target in range(1, 21) if solve(pair, target)}
     drawn = [(tuple(sorted(p.numbers)), p.target) for p in generate(few, tuple(SHARES), seed=0)]
     assert (set(drawn), len(drawn)) == (solvable, len(solvable))
-
-
-def test_buckets_are_a_fixed_partition():
-    assert {numbers: bucket(numbers[::-1]) for numbers in PINNED} == PINNED

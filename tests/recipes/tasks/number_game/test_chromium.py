@@ -1,7 +1,5 @@
 """The page in a real Chromium: it judges as rules.py does, draws by seed, looks as it should; its faults are named."""
 
-from __future__ import annotations
-
 import _thread
 import threading
 import time
@@ -13,7 +11,10 @@ import pytest
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.chromium import PAGE, ChromiumScreen, run
-from recipes.tasks.number_game.rules import Appearance, all_deals
+from recipes.tasks.number_game.rules import Appearance, all_deals, parse_deal
+from tests.mistakes import mistake
+
+DEALS = [parse_deal(code) for code in ("g374", "r952", "y581")]  # whose answers are 1, 2 and 0
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +25,9 @@ def screen(chromium_path):
 
 
 @pytest.fixture
-def page(screen, deals):
+def page(screen):
     """Playwright's page, for what a player has no method for."""
-    screen.open(deals, Appearance())
+    screen.open(DEALS, Appearance())
     return screen._page
 
 
@@ -62,9 +63,9 @@ def test_a_seed_draws_the_same_rounds_everywhere(page, seed, order, codes):
 
 
 @pytest.mark.parametrize("size", [(720, 1280), (140, 224), (1440, 900)])
-def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
+def test_nothing_overlaps_or_leaves_the_screen(screen, size):
     for lamps, light in (("row", "top"), ("column", "bottom")):
-        screen.open(deals, Appearance(lamps=lamps, light=light, width=size[0], height=size[1]))
+        screen.open(DEALS, Appearance(lamps=lamps, light=light, width=size[0], height=size[1]))
         boxes = screen._page.evaluate(
             "() => ['header', '#light', '#cards', '#message'].map((s) => { const b = document.querySelector(s)"
             ".getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
@@ -78,23 +79,21 @@ def test_nothing_overlaps_or_leaves_the_screen(screen, deals, size):
 
 
 @pytest.mark.parametrize("victim", ["browser", "driver"])
-def test_a_browser_or_playwrights_driver_that_dies(chromium_path, deals, victim):
+def test_a_browser_or_playwrights_driver_that_dies(chromium_path, victim):
     """The driver dies with Ctrl-C, which a terminal sends to every process."""
 
     def live_and_die():
         before = set(psutil.Process().children())
         screen = ChromiumScreen("dying")
         (driver,) = set(psutil.Process().children()) - before
-        screen.open(deals, Appearance())
+        screen.open(DEALS, Appearance())
         if victim == "driver":
             driver.kill()
             driver.wait()
         else:
             screen._browser.close()
-        with pytest.raises(RecipeError, match="dying"):
-            screen.choose(0)
-        with pytest.raises(RecipeError, match="dying"):
-            screen.open(deals, Appearance())
+        mistake(lambda: screen.choose(0), "dying")
+        mistake(lambda: screen.open(DEALS, Appearance()), "dying")
         screen.close()
 
     with ThreadPoolExecutor(1) as thread:  # one thread has one Playwright
@@ -134,6 +133,5 @@ def test_windows_share_the_jobs_and_a_failure_ends_all_of_them():
     def fail(screen, job):
         raise RecipeError("gone", where="a", fix="repeat")
 
-    with pytest.raises(RecipeError, match="gone"):
-        run([1, 2, 3], [partial(Stub, closed)], fail)
+    mistake(lambda: run([1, 2, 3], [partial(Stub, closed)], fail), "gone")
     assert len(closed) == 4

@@ -1,7 +1,5 @@
 """Reading screenshots: broken PNGs, sizes that fit, cards, buttons and verdicts."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

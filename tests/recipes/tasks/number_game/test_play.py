@@ -1,13 +1,12 @@
 """Playing: a scripted model, and the game in real Chromium; prose, silence and a server that fails."""
 
-from __future__ import annotations
-
 import base64
 from types import SimpleNamespace
 
 import pytest
 
 from recipes.chat_server import Completion
+from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.tasks.number_game import play as player
 from recipes.tasks.number_game.chromium import windows
@@ -21,7 +20,7 @@ EPISODES = planned("test", 6, Settings(rounds=3, looks="plain", screens=((560, 1
 
 
 @pytest.fixture
-def agent(monkeypatch, score):
+def agent(monkeypatch):
     """An agent whose model says these answers, and the requests that it got; an answer may be an error."""
 
     def make(answers, **settings):
@@ -34,6 +33,7 @@ def agent(monkeypatch, score):
             return Completion(answer, None, truncated=False, reasoning=False)
 
         monkeypatch.setattr(player, "ChatServer", lambda *of_server, **given: SimpleNamespace(complete=complete))
+        score = load_reward("reward_functions/number_game.py").compute_score
         return Agent(Server("http://localhost/v1", "tiny", **settings), score), requests
 
     return make

@@ -1,20 +1,17 @@
 """Deals and splits; that the page judges in the same way is for test_chromium.py."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
 import pytest
 
-from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import LIGHTS, balanced, cells, parse_deal
+from tests.mistakes import mistake
 
 
 @pytest.mark.parametrize("code", ["", "g", "g12", "g1234", "b123", "g120", "g112", "gabc", "123", "G123", "g１23"])
 def test_what_is_no_deal_is_refused(code):
-    with pytest.raises(RecipeError):
-        parse_deal(code)
+    mistake(lambda: parse_deal(code))
 
 
 def test_train_and_test_share_no_deal_and_leave_none_out():

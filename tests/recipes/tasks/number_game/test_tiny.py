@@ -1,7 +1,5 @@
 """The screenshots that ship with the recipe."""
 
-from __future__ import annotations
-
 import pyarrow.parquet as pq
 
 from recipes.data.manifests import read_manifest

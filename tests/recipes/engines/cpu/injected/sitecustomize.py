@@ -26,11 +26,7 @@ PLACES = {
     "generate": (f"{ROLLOUT}.vllm_async_server", "vLLMHttpServer", "generate"),
     "update": ("verl.workers.engine_workers", "ActorRolloutRefWorker", "update_actor"),
     "save": ("verl.workers.engine_workers", "ActorRolloutRefWorker", "save_checkpoint"),
-    "sync": (
-        "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer",
-        "BucketedWeightSender",
-        "async_send_weights",
-    ),
+    "sync": (f"{ROLLOUT}.bucketed_weight_transfer", "BucketedWeightSender", "async_send_weights"),
     "receive": (f"{ROLLOUT}.utils", "vLLMColocateWorkerExtension", "update_weights_from_ipc"),
     "log": ("verl.utils.tracking", "Tracking", "log"),
 }
