@@ -3,7 +3,7 @@
 OmegaConf reads YAML and merges mappings, pydantic checks types. Neither records which layer set a key; this
 module does, since error messages name the layer. A program with a schema of its own uses the same functions:
 
-    settings = [*settings_of(Schema, read(path), Source("recipe", path)), *variable_settings(environ, VARIABLES)]
+    settings = [*settings_of(Schema, read(path), Source("recipe", path)), *variable_settings(environ, Schema)]
     values, sources = merge(Schema, settings)
     configuration = validated(Schema, values, sources)
 """

@@ -16,7 +16,7 @@ from recipes.config.gpus import (
     vllm_filled,
     without_libraries,
 )
-from recipes.config.layers import dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical
 from recipes.config.path_keys import located
@@ -78,8 +78,7 @@ def load(
     files += [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
 
     values, sources = merge(Recipe, _with_algorithm(files, user))
-    values |= {"hardware": kind, **located(Recipe, values, sources)}
-    recipe = validated(Recipe, {"name": path.stem, **values}, sources)
+    recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
     unread = not_read(environ)
     notes = list(unread)
     if block and other and asked is None and kind == "cpu":
@@ -203,22 +202,24 @@ def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
-    key, source = "trainer.logger", recipe.source_of("trainer.logger")
-    return changed(recipe, [Setting(key, loggers(list(recipe.trainer.logger), source.by_user, environ), source)])
+    listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
+    paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
+    values = {**paths, "trainer.logger": loggers(list(listed), by_user, environ)}
+    return changed(recipe, [Setting(path, value, recipe.source_of(path)) for path, value in values.items()])
 
 
 def _places(recipe: Recipe) -> list[Setting]:
     """The experiment's name and its folders."""
     trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
     experiment = trainer.experiment_name or recipe.name
-    checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
     follows = {
         "experiment_name": experiment,
-        "save_checkpoint_path": checkpoints.replace(EXPERIMENT, experiment),
-        "rollout_data_dir": trainer.rollout_data_dir or str(run_dir(experiment) / "rollouts"),
-        "validation_data_dir": trainer.validation_data_dir or str(run_dir(experiment) / "validation"),
+        "save_checkpoint_path": str(checkpoint_dir(experiment)),
+        "rollout_data_dir": str(run_dir(experiment) / "rollouts"),
+        "validation_data_dir": str(run_dir(experiment) / "validation"),
     }
-    keys = {f"trainer.{name}": value for name, value in follows.items()}
+    set_ = {name: given for name in follows if (given := getattr(trainer, name)) is not None}
+    keys = {f"trainer.{name}": value.replace(EXPERIMENT, experiment) for name, value in (follows | set_).items()}
     return [Setting(key, value, recipe.sources.get(key, source)) for key, value in keys.items()]
 
 
@@ -250,4 +251,5 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
 
 def to_yaml(recipe: Recipe) -> str:
     """The recipe as YAML that loads again as the same recipe: every key, and verl's own keys by their dotted names."""
-    return dump({RESOLVED: True, **nest({path: recipe.value(path) for path in leaves(Recipe)})})
+    kept = (path for path in leaves(Recipe) if path != VERL or recipe.verl)
+    return dump({RESOLVED: True, **nest({path: recipe.value(path) for path in kept})})

@@ -11,7 +11,7 @@ from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.layers import Name, parse
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError
 
 CONTROLS = {
     "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
@@ -53,7 +53,7 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
     return (f"set, but not read: {', '.join(likely)}",) if likely else ()
 
 
-def resembling(name: str, known: Iterable[str], is_number: bool) -> list[str]:
+def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
     """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
 
     A known name is likely if `name` is a misspelling of it, or consists of some of its words. Where the value is text,
@@ -110,7 +110,7 @@ def options(schema: type[BaseModel] = Recipe) -> dict[str, list[Leaf]]:
     """Option without its dashes -> the keys that it sets; the usual name of each key comes first."""
     found: dict[str, list[Leaf]] = {}
     for leaf in leaves(schema).values():
-        for name in f"{leaf.info.option} {leaf.info.variable.lower()}".split():
+        for name in dict.fromkeys(f"{leaf.info.option} {leaf.info.variable.lower()}".split()):
             found.setdefault(name, []).append(leaf)
     return found
 
@@ -142,8 +142,9 @@ def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> It
         name = typed if is_option else typed.strip()
         keys = options(schema).get(name if is_option else name.lower(), [])
         if is_option and not keys and name not in CONTROL_OPTIONS:
-            known = [f"--{each}" for each in (*options(schema), *CONTROL_OPTIONS, "dry_run", "help")]
-            fix = did_you_mean(f"--{name}", known) or "see --help for every option; any other key is key=value"
+            known = [*options(schema), *CONTROL_OPTIONS, "dry_run", "help"]
+            meant = " or ".join(f"--{other}" for other in resembling(name.replace("-", "_"), known)[:3])
+            fix = f"did you mean {meant}?" if meant else "see --help for every option; any other key is key=value"
             raise RecipeError(f"unknown option --{name}", where="arguments", fix=fix)
         if not is_option and not (equals and name):
             example = "trainer.max_steps=1, or --max_steps 1; a data file is --data FILE"

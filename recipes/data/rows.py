@@ -228,7 +228,7 @@ def write_split(
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
-            **json.loads(json.dumps(facts)),
+            **json.loads(json.dumps(facts, sort_keys=True, default=str)),
             file=path.name,
             rows=count,
             bytes=draft.stat().st_size,

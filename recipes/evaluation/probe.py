@@ -61,6 +61,8 @@ def write_filtered(
         raise RecipeError(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
+    if target.exists() and not overwrite:  # the plan has looked, but before hours of sampling
+        raise RecipeError(f"{target} is there already", where="--filter_out", fix="--overwrite, or another name")
     not_probed = total - len(questions)
     settings = {
         "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},

@@ -63,7 +63,12 @@ class Shape:
         ) * self.embedding_parameters
 
     def layer_activations(self, liger: bool = True) -> float:
-        """Bytes of activations that a token holds in one layer."""
+        """Bytes of activations that a token holds in one layer of a dense decoder, in 16 bits.
+
+        Residual and norm, twice; gate, up and their product; queries, keys and values repeated for each query head, and
+        the attention's output; with norms on queries and keys, as in Qwen3, both once more. Without liger float32
+        copies in the norms and the activated gate besides.
+        """
         normed = (self.queries + self.keys) * self.norms_queries
         kept = 2 * (4 * self.hidden + 3 * self.intermediate + 4 * self.queries + normed)
         return kept if liger else kept + 8 * self.hidden + 2 * self.intermediate + 4 * normed

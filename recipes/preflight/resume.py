@@ -115,15 +115,16 @@ def start(recipe: Recipe) -> Start:
         problems = [damage] if (damage := expected.damage(checkpoint)) else []
         if problems:
             raise recipe.error(problems[0], GIVE_STEP, "trainer.load_checkpoint_path")
+    wrote = checkpoint.ranks()
+    other_ranks = () if wrote in (None, recipe.n_gpus) else (Change(RANKS, wrote, recipe.n_gpus, "", True),)
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
     attempt = _attempt_of(attempts, checkpoint.step)
     if attempt is None:
         why = f"no {RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
-        wrote = checkpoint.ranks()
-        changes = [] if wrote in (None, recipe.n_gpus) else [Change(RANKS, wrote, recipe.n_gpus, "", True)]
-        return Start(checkpoint, tuple(problems), tuple(changes), why, parts)
+        return Start(checkpoint, tuple(problems), other_ranks, why, parts)
     changes = differences(attempt.content, ours.content, content=True)
     changes += differences(attempts[-1].settings, ours.settings, content=False)
+    changes += () if RANKS in (change.name for change in changes) else other_ranks
     return Start(checkpoint, tuple(problems), tuple(changes), parts=parts)
 
 

@@ -16,7 +16,8 @@ from recipes.paths import ROOT
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
-NOT_72 = ["", "#### 71", "#### 72²", "\\boxed{72 or 73}", "<think>#### 72", "\\boxed{seven}", "it may be 71"]
+NOT_72 = ["", "#### 71", "#### 72²", "\\boxed{72 or 73}", "<think>#### 72", "\\boxed{seven}"]
+NOT_72 += ["no number", "it may be 71"]
 NO_TEXT = (None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"})
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.

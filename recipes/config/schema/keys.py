@@ -218,7 +218,8 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
             extra = declared.json_schema_extra
             assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
             info: Any = extra["key"]  # pydantic declares JSON here
-            info = replace(info, doc=" ".join((declared.description or "").split()))
+            assert declared.description, f"{prefix}{name} has no text below it"
+            info = replace(info, doc=" ".join(declared.description.split()))
             yield Leaf(f"{prefix}{name}", _placed(info, section, prefix.rstrip("."), name), declared)
 
 

@@ -67,8 +67,8 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
         ("3", ["toy.yaml"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         (
-            "data: {rollout_batch_size: 8}\nverl: {data.train_batch_size: 4}",
-            ["rollout_batch_size is 8", "verl.data.train"],
+            "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
+            ["data.rollout_batch_size is 8", "4 as verl.data.train_batch_size", "give one of the two"],
         ),
     ],
 )

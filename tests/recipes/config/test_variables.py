@@ -67,6 +67,7 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
 
 
 MISTYPED = {"--rolout_n": "--rollout_n", "--epoch": "--epochs", "--dry_rn": "--dry_run", "--batch_size": "_batch_size"}
+MISTYPED |= {"--kl": "--kl_coef", "--lora": "--lora_rank", "--train_data": "--help", "--test_data": "--help"}
 
 
 @pytest.mark.parametrize("option", MISTYPED)
