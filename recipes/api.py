@@ -21,19 +21,12 @@ from recipes.runs.metrics import Step, read_history, validations
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A run that ended.
+    """A run that ended."""
 
-    Attributes:
-        exit_code: the launcher's exit code; 0 where all steps are done.
-        folder: `artifacts/runs/<experiment>`.
-        steps: the metrics of every step of the experiment, those of earlier attempts included.
-        checkpoint: the last one, or None.
-    """
-
-    exit_code: int
-    folder: Path
-    steps: list[Step]
-    checkpoint: Checkpoint | None
+    exit_code: int  # the launcher's; 0 where all steps are done
+    folder: Path  # `artifacts/runs/<experiment>`
+    steps: list[Step]  # the metrics of every step of the experiment, those of earlier attempts included
+    checkpoint: Checkpoint | None  # the last one, or None
 
     @property
     def validations(self) -> dict[str, list[tuple[int, float]]]:

@@ -10,19 +10,12 @@ from recipes.errors import RecipeError
 
 
 class Completion(NamedTuple):
-    """One response.
+    """One response."""
 
-    Attributes:
-        text: its content, without the thinking that the server's reasoning parser took out.
-        tokens: its number of tokens; None where the server does not report it.
-        truncated: whether the limit on tokens cut it off.
-        reasoning: whether a reasoning parser took the thinking out.
-    """
-
-    text: str
-    tokens: int | None
-    truncated: bool
-    reasoning: bool
+    text: str  # its content, without the thinking that the server's reasoning parser took out
+    tokens: int | None  # its number of tokens; None where the server does not report it
+    truncated: bool  # whether the limit on tokens cut it off
+    reasoning: bool  # whether a reasoning parser took the thinking out
 
 
 class ChatServer:

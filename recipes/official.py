@@ -32,19 +32,13 @@ SHORT: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Official:
-    """One official example, in the recipe's keys.
-
-    Attributes:
-        origin: repository, commit and file.
-        values: every key that the example determines, its engine's defaults included.
-        chosen: the keys that its launcher or shared configuration sets; the others are defaults.
-        outside: keys of the engine that the schema does not have -> (value, why the schema does not have it).
-    """
+    """One official example, in the recipe's keys."""
 
     title: str
-    origin: str
-    values: Mapping[str, Any]
-    chosen: frozenset[str]
+    origin: str  # repository, commit and file
+    values: Mapping[str, Any]  # every key that the example determines, its engine's defaults included
+    chosen: frozenset[str]  # the keys that its launcher or shared configuration sets; the others are defaults
+    # Keys of the engine that the schema does not have -> (value, why the schema does not have it).
     outside: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
 
@@ -105,22 +99,14 @@ HARDWARE, OF_DEFAULTS = _OURS["hardware"], _OURS["reasons_of_defaults"]
 
 @dataclass(frozen=True)
 class Row:
-    """One key of the comparison.
-
-    Attributes:
-        ours: our value, or ABSENT where our engine cannot do it.
-        official: the examples' values in their order, or ABSENT.
-        defaults: for each example, whether it leaves the key to its engine's default.
-        status: `aligned` if every example that has the key has our value; otherwise what decides the difference.
-        reason: why the values differ, in one line; empty if no file gives a reason.
-    """
+    """One key of the comparison."""
 
     key: str
-    ours: Any
-    official: tuple[Any, ...]
-    defaults: tuple[bool, ...]
-    status: Status
-    reason: str
+    ours: Any  # our value, or ABSENT where our engine cannot do it
+    official: tuple[Any, ...]  # the examples' values in their order, or ABSENT
+    defaults: tuple[bool, ...]  # for each example, whether it leaves the key to its engine's default
+    status: Status  # `aligned` if every example that has the key has our value; otherwise what decides the difference
+    reason: str  # why the values differ, in one line; empty if no file gives a reason
 
 
 @dataclass(frozen=True)

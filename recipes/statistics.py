@@ -22,18 +22,12 @@ NOISE = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95% interval.
+    """A mean with its 95% interval; `low` and `high` are None where the data allow none."""
 
-    Attributes:
-        value: the mean.
-        low, high: ends of the interval; None where the data allow none.
-        method: how the interval was made, or why there is none.
-    """
-
-    value: float
+    value: float  # the mean
     low: float | None
     high: float | None
-    method: str
+    method: str  # how the interval was made, or why there is none
 
     @property
     def excludes_zero(self) -> bool:
@@ -79,21 +73,15 @@ def mean_with_interval(
 
 @dataclass(frozen=True)
 class Paired:
-    """Second minus first, on the same questions.
+    """Second minus first, on the same questions."""
 
-    Attributes:
-        questions: number of pairs; `different`: number of distinct questions (clusters) among them.
-        won, lost: number of pairs whose value rose, and fell.
-        test: how the p-value was made.
-    """
-
-    questions: int
-    different: int
+    questions: int  # number of pairs
+    different: int  # number of distinct questions (clusters) among them
     difference: Interval
-    won: int
-    lost: int
+    won: int  # number of pairs whose value rose
+    lost: int  # number of pairs whose value fell
     p_value: float
-    test: str
+    test: str  # how the p-value was made
 
 
 def paired_difference(

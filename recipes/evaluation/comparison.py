@@ -29,24 +29,16 @@ class Headline:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same questions.
+    """Two models on the same questions."""
 
-    Attributes:
-        measure: what the primary test compares: "pass@1", or "mean_score" where the reward states no accuracy.
-        primary: the primary test, on the greedy answers of both models.
-        won, lost: numbers of the rows whose greedy value rose (won) or fell (lost).
-        differences: pass ("greedy", "sampled") -> metric -> trained minus base.
-        p_values: metric of the sampled pass -> p-value of a further test, adjusted for the number of tests.
-        headline: the conclusion.
-    """
-
-    measure: str
-    primary: Paired
-    won: list[int]
-    lost: list[int]
-    differences: dict[str, dict[str, Interval]]
+    measure: str  # what the primary test compares: "pass@1", or "mean_score" where the reward states no accuracy
+    primary: Paired  # the primary test, on the greedy answers of both models
+    won: list[int]  # numbers of the rows whose greedy value rose
+    lost: list[int]  # numbers of the rows whose greedy value fell
+    differences: dict[str, dict[str, Interval]]  # pass ("greedy", "sampled") -> metric -> trained minus base
+    # Metric of the sampled pass -> p-value of a further test, adjusted for the number of tests.
     p_values: dict[str, float]
-    headline: Headline
+    headline: Headline  # the conclusion
 
 
 def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:

@@ -23,17 +23,11 @@ SHARE = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that a question may have.
+    """A number that a question may have."""
 
-    Attributes:
-        label: for tables.
-        style: how it is written, a key of `recipes.evaluation.report.FORMATS`.
-        bounds: the smallest and largest value of a question; None: no such bound.
-    """
-
-    label: str
-    style: str = "decimal"
-    bounds: tuple[float, float] | None = None
+    label: str  # for tables
+    style: str = "decimal"  # how it is written, a key of `recipes.evaluation.report.FORMATS`
+    bounds: tuple[float, float] | None = None  # the smallest and largest value of a question; None: no such bound
 
 
 METRICS = {
@@ -112,26 +106,20 @@ def token_entropy_nats(responses: Sequence[Response]) -> float | None:
 class PassSummary:
     """The figures of one pass over the questions, "greedy" or "sampled".
 
-    Attributes:
-        measure: "accuracy", or "score" where the reward states none.
-        different: number of different pairs of prompt and truth among the questions.
-        figures: metric's name -> mean over the questions with its interval.
-        groups: outcome ("all right", "mixed", "all wrong", "without variance") -> groups; empty for groups of one. Only
-            a group with variance in its scores has an advantage.
-        reasons: reason code -> responses, most frequent first.
-        failures: responses that the reward could not judge; `first_failure`: the error of the first of them.
+    Only a group with variance in its scores has an advantage.
     """
 
     sampling: Sampling
-    measure: str
+    measure: str  # "accuracy", or "score" where the reward states none
     questions: int
-    different: int
+    different: int  # number of different pairs of prompt and truth among the questions
     responses: int
-    figures: dict[str, Interval]
+    figures: dict[str, Interval]  # metric's name -> mean over the questions with its interval
+    # Outcome ("all right", "mixed", "all wrong", "without variance") -> groups; empty for groups of one.
     groups: dict[str, int]
-    reasons: dict[str, int]
-    failures: int
-    first_failure: str
+    reasons: dict[str, int]  # reason code -> responses, most frequent first
+    failures: int  # responses that the reward could not judge
+    first_failure: str  # the error of the first of them
 
     @property
     def flat_share(self) -> float:

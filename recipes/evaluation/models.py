@@ -103,20 +103,13 @@ def _downloaded(name: str, option: str) -> Path:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model under evaluation.
+    """A model under evaluation."""
 
-    Attributes:
-        label: "model", or "base" and "trained" in a comparison.
-        name: the name in reports; `note`: which model was taken in place of the one named, or a warning.
-        model_hash: identity for the cache.
-        source: the model's folder, or the server that runs the model.
-    """
-
-    label: str
-    name: str
-    model_hash: str
-    source: Path | Server
-    note: str = ""
+    label: str  # "model", or "base" and "trained" in a comparison
+    name: str  # in reports
+    model_hash: str  # identity for the cache
+    source: Path | Server  # the model's folder, or the server that runs the model
+    note: str = ""  # which model was taken in place of the one named, or a warning
 
     def generator(self, engine: Engine) -> str:
         """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""

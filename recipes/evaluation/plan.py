@@ -34,36 +34,22 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """One evaluation.
+    """One evaluation."""
 
-    Attributes:
-        task: names the folder of the reports.
-        subjects: one model, or base and trained in that order.
-        data: parquet file; `limit`: how many of its first rows are asked, None for all.
-        reward: scores the responses.
-        sampled, greedy: the sampling of each pass; `greedy` is None for the signal probe.
-        batch: prompts per training step, for the probe's effective batch.
-        filter_out: where the probe writes the rows that give a signal.
-        output: folder of the report; None: artifacts/evaluations/<task>/<name>.
-        overwrite: replace an existing folder at `output` and an existing file at `filter_out`.
-        fresh: throw cached responses away.
-        samples: most questions in the report's table.
-    """
-
-    task: str
-    subjects: tuple[Subject, ...]
-    data: Path
-    reward: Reward
-    sampled: Sampling
-    greedy: Sampling | None
-    limit: int | None = None
-    batch: int | None = None
+    task: str  # names the folder of the reports
+    subjects: tuple[Subject, ...]  # one model, or base and trained in that order
+    data: Path  # parquet file
+    reward: Reward  # scores the responses
+    sampled: Sampling  # of the sampled pass
+    greedy: Sampling | None  # of the greedy pass; None for the signal probe
+    limit: int | None = None  # how many of the first rows of `data` are asked, None for all
+    batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
-    filter_out: Path | None = None
-    output: Path | None = None
-    overwrite: bool = False
-    fresh: bool = False
-    samples: int = 200
+    filter_out: Path | None = None  # where the probe writes the rows that give a signal
+    output: Path | None = None  # folder of the report; None: artifacts/evaluations/<task>/<name>
+    overwrite: bool = False  # replace an existing folder at `output` and an existing file at `filter_out`
+    fresh: bool = False  # throw cached responses away
+    samples: int = 200  # most questions in the report's table
 
     def __post_init__(self) -> None:
         if self.kind == "analyse" and self.sampled.n == 1:

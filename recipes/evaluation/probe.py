@@ -126,19 +126,13 @@ def judge(metric: str, value: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Probe:
-    """The signal probe's result.
+    """The signal probe's result."""
 
-    Attributes:
-        verdicts: one per figure that decides; none for a reward that states no accuracy, since its scale is not known.
-        prompts: prompts a training step, or None where it is not known.
-        kept: expected number of those prompts whose group has any variance.
-        recommendation: one piece of advice.
-    """
-
+    # One per figure that decides; none for a reward that states no accuracy, since its scale is not known.
     verdicts: list[Verdict]
-    prompts: int | None
-    kept: float | None
-    recommendation: Headline
+    prompts: int | None  # prompts a training step, or None where it is not known
+    kept: float | None  # expected number of those prompts whose group has any variance
+    recommendation: Headline  # one piece of advice
 
 
 def probe(summary: PassSummary, batch: int | None) -> Probe:

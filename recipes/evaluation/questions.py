@@ -22,26 +22,18 @@ ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
 
 @dataclass(frozen=True)
 class Question:
-    """One row.
+    """One row."""
 
-    Attributes:
-        row: number of the row in the data file.
-        prompt: chat messages; `<image>` stands where an image belongs.
-        ground_truth: what the reward compares with.
-        answer: the column `answer`, the ground truth for a reward in EasyR1's form; empty if there is no such column.
-        id: the column `id`; empty if there is no such column.
-        image_count: number of images in the prompt; `images` holds their encoded bytes after `with_images`.
-    """
-
-    row: int
-    prompt: list[dict[str, str]]
-    ground_truth: str
+    row: int  # number of the row in the data file
+    prompt: list[dict[str, str]]  # chat messages; `<image>` stands where an image belongs
+    ground_truth: str  # what the reward compares with
     data_source: str
     extra_info: dict[str, Any] = field(default_factory=dict)
-    image_count: int = 0
-    images: tuple[bytes, ...] = ()
+    image_count: int = 0  # number of images in the prompt
+    images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
+    # The column `answer`, the ground truth for a reward in EasyR1's form; empty if there is no such column.
     answer: str = ""
-    id: str = ""
+    id: str = ""  # the column `id`; empty if there is no such column
 
     @property
     def text(self) -> str:

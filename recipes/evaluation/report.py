@@ -48,26 +48,17 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished evaluation.
+    """A finished evaluation; `probe`, `comparison` and `filtered` are None where they were not made."""
 
-    Attributes:
-        kind: "analyse", "evaluation" or "comparison".
-        identity: everything that decides the figures, see `EvaluationPlan.identity`.
-        made_by: command, commit, and time in UTC.
-        models: by label: "model", or "base" and "trained".
-        headline: the one sentence at the top.
-        probe, filtered: results of the signal probe; `comparison`: of two models; each None where it was not made.
-    """
-
-    kind: str
+    kind: str  # "analyse", "evaluation" or "comparison"
     task: str
-    identity: dict[str, Any]
-    made_by: dict[str, Any]
-    models: dict[str, ModelResult]
-    headline: Headline
-    probe: Probe | None
-    comparison: Comparison | None
-    filtered: Filtered | None
+    identity: dict[str, Any]  # everything that decides the figures, see `EvaluationPlan.identity`
+    made_by: dict[str, Any]  # command, commit, and time in UTC
+    models: dict[str, ModelResult]  # by label: "model", or "base" and "trained"
+    headline: Headline  # the one sentence at the top
+    probe: Probe | None  # result of the signal probe
+    comparison: Comparison | None  # of two models
+    filtered: Filtered | None  # result of the signal probe
 
     @property
     def sampled(self) -> PassSummary:

@@ -33,20 +33,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One question with some answers; texts are raw, and escaped where they are rendered.
-
-    Attributes:
-        groups: for each sampled pass: name, number of right answers (None without an accuracy), number of answers,
-            mean score.
-        images: data URLs.
-    """
+    """One question with some answers; texts are raw, and escaped where they are rendered."""
 
     question: Question
     outcome: str
     reasons: list[str]
+    # For each sampled pass: name, number of right answers (None without an accuracy), number of answers, mean score.
     groups: list[tuple[str, int | None, int, float]]
     answers: list[Answer]
-    images: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)  # data URLs
 
 
 class Samples:

@@ -13,23 +13,14 @@ from recipes.evaluation.questions import Question
 
 @dataclass(frozen=True)
 class Sampling:
-    """Everything that decides which responses a model gives to a prompt.
+    """Everything that decides which responses a model gives to a prompt."""
 
-    Attributes:
-        n: responses per question.
-        temperature: 0 is greedy.
-        top_p: nucleus size; 1 switches it off.
-        max_tokens: longest response, in tokens.
-        seed: one number for the whole evaluation; each question gets its own through `request_seed`.
-        top_k: number of most likely tokens to sample from; -1 for all.
-    """
-
-    n: int
-    temperature: float
-    top_p: float = 1.0
-    max_tokens: int = 1024
-    seed: int = 0
-    top_k: int = -1
+    n: int  # responses per question
+    temperature: float  # 0 is greedy
+    top_p: float = 1.0  # nucleus size; 1 switches it off
+    max_tokens: int = 1024  # longest response, in tokens
+    seed: int = 0  # one number for the whole evaluation; each question gets its own through `request_seed`
+    top_k: int = -1  # number of most likely tokens to sample from; -1 for all
 
     def __post_init__(self) -> None:
         if self.greedy and self.n > 1:
@@ -51,18 +42,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer of a model.
+    """One answer of a model."""
 
-    Attributes:
-        text: the answer without special tokens.
-        tokens: its length in tokens, or None where the generator does not report it.
-        truncated: whether the limit on tokens cut it off.
-        logprob: sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
-    """
-
-    text: str
-    tokens: int | None
-    truncated: bool
+    text: str  # without special tokens
+    tokens: int | None  # its length in tokens, or None where the generator does not report it
+    truncated: bool  # whether the limit on tokens cut it off
+    # Sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
     logprob: float | None
 
 

@@ -30,23 +30,15 @@ REASON = "reason/"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One response's reward.
+    """One response's reward."""
 
-    Attributes:
-        value: what training sees; 0 where the reward failed.
-        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none; 0 where it failed.
-        reason: the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed.
-        flexible: accuracy where an answer outside a marker counts too; None where the reward has no such switch.
-        parts: whatever else the reward reports.
-        failure: the error where the reward raised or its answer breaks the contract; else empty.
-    """
-
-    value: float
-    accuracy: float | None
-    reason: str = ""
-    parts: dict[str, Any] = field(default_factory=dict)
+    value: float  # what training sees; 0 where the reward failed
+    accuracy: float | None  # that the reward states, in [0, 1]; None where it states none; 0 where it failed
+    reason: str = ""  # the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed
+    parts: dict[str, Any] = field(default_factory=dict)  # whatever else the reward reports
+    # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
     flexible: float | None = None
-    failure: str = ""
+    failure: str = ""  # the error where the reward raised or its answer breaks the contract; else empty
 
     @property
     def right(self) -> bool | None:

@@ -36,23 +36,19 @@ UNBOUNDED = 1 << 31  # tokens: the limit of a model whose config.json has no num
 
 @dataclass(frozen=True)
 class Engine:
-    """Settings of vLLM.
+    """Settings of vLLM."""
 
-    Attributes:
-        tensor_parallel_size: GPUs per engine; `gpu_memory_utilization`: share of their memory.
-        chat_template: text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
-        template_arguments: further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-        processor: arguments of the image processor, the recipe's limits on an image's size; empty without images.
-        prompt_tokens: tokens of the longest prompt with images. Without images the prompts' tokens are counted.
-        compilation: the recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
-    """
-
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.85
+    tensor_parallel_size: int = 1  # GPUs per engine
+    gpu_memory_utilization: float = 0.85  # share of their memory
+    # Text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
     chat_template: str = ""
+    # Arguments of the image processor, the recipe's limits on an image's size; empty without images.
     processor: dict[str, int] = field(default_factory=dict)
+    # Tokens of the longest prompt with images. Without images the prompts' tokens are counted.
     prompt_tokens: int | None = None
+    # The recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     compilation: dict[str, Any] | None = None
+    # Further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
     template_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property

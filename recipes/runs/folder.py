@@ -39,25 +39,20 @@ State = Literal["starting", "running", "finished", "ended early"]
 
 
 class RunFiles:
-    """Files of a run.
-
-    Attributes:
-        folder: `artifacts/runs/<experiment>`.
-        lock: held by the launcher; the file contains its process id.
-        attempt: metrics of the attempt that this process runs, as the trainer writes them.
-        attempts: metrics files of attempts whose lines may not all be in `metrics` yet.
-        summary: result file of the pointer selector's trainer, written at its end.
-    """
+    """Files of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder  # `artifacts/runs/<experiment>`
         self.config, self.command = folder / "config.yaml", folder / "command.sh"
         self.metrics, self.log = folder / "metrics.jsonl", folder / "train.log"
-        self.summary = folder / "summary.json"
-        self.lock, self.attempt = folder / ".lock", folder / f".attempt-{os.getpid()}.jsonl"
+        self.summary = folder / "summary.json"  # result file of the pointer selector's trainer, written at its end
+        self.lock = folder / ".lock"  # held by the launcher; the file contains its process id
+        # Metrics of the attempt that this process runs, as the trainer writes them.
+        self.attempt = folder / f".attempt-{os.getpid()}.jsonl"
 
     @property
     def attempts(self) -> list[Path]:
+        """Metrics files of attempts whose lines may not all be in `metrics` yet."""
         return sorted(self.folder.glob(".attempt-*.jsonl"))
 
 
@@ -105,28 +100,17 @@ def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """State of a run, from its folder.
+    """State of a run, from its folder."""
 
-    Attributes:
-        folder: artifacts/runs/<experiment>.
-        history: the metrics of its steps so far.
-        recipe: what it trains; None where config.yaml cannot be read.
-        total: the steps that it has to make, where known.
-        state: "starting" or "running" while its launcher is alive.
-        notes: what could not be read, in sentences.
-        checkpoint, best: the last checkpoint, and the best one that was kept.
-        silent_s: seconds since metrics or log changed; None for a run that has ended.
-    """
-
-    folder: Path
-    history: list[Step]
-    recipe: Recipe | None
-    total: int | None
-    state: State
-    notes: tuple[str, ...]
-    checkpoint: Checkpoint | None
-    best: Best | None
-    silent_s: float | None
+    folder: Path  # artifacts/runs/<experiment>
+    history: list[Step]  # the metrics of its steps so far
+    recipe: Recipe | None  # what it trains; None where config.yaml cannot be read
+    total: int | None  # the steps that it has to make, where known
+    state: State  # "starting" or "running" while its launcher is alive
+    notes: tuple[str, ...]  # what could not be read, in sentences
+    checkpoint: Checkpoint | None  # the last one
+    best: Best | None  # the best checkpoint that was kept
+    silent_s: float | None  # seconds since metrics or log changed; None for a run that has ended
 
     @property
     def name(self) -> str:
@@ -236,20 +220,13 @@ _HASH = 64
 
 
 class Change(NamedTuple):
-    """One thing that differs between two attempts.
+    """One thing that differs between two attempts."""
 
-    Attributes:
-        name: a key, or a name of compared content.
-        old, new: its values; hashes for content.
-        effect: what becomes of the new value.
-        content: whether the change makes the resumed run another run.
-    """
-
-    name: str
-    old: Any
+    name: str  # a key, or a name of compared content
+    old: Any  # its values; hashes for content
     new: Any
-    effect: str
-    content: bool
+    effect: str  # what becomes of the new value
+    content: bool  # whether the change makes the resumed run another run
 
     @property
     def described(self) -> str:

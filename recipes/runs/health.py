@@ -50,16 +50,11 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Facts for the rules.
+    """Facts for the rules."""
 
-    Attributes:
-        history: every step, including steps that have only a validation.
-        recipe: None where its file cannot be read.
-        validations: step -> its validation; step 0 is the model before training.
-    """
-
-    history: Sequence[Step]
-    recipe: Recipe | None = None
+    history: Sequence[Step]  # every step, including steps that have only a validation
+    recipe: Recipe | None = None  # None where its file cannot be read
+    # Step -> its validation; step 0 is the model before training.
     validations: Mapping[int, Measured] = field(default_factory=dict)
 
     def series(self, *names: str) -> Series:
@@ -203,21 +198,13 @@ def _reward_and_validation(run: Evidence) -> Verdict:
 
 
 class Rule(NamedTuple):
-    """A rule with what its warning usually means.
+    """A rule with what its warning usually means."""
 
-    Attributes:
-        name: what messages call it.
-        judge: gives status and evidence.
-        healthy: range in a good run, as text.
-        meaning: what a warning or failure usually means.
-        advice: what to try.
-    """
-
-    name: str
-    judge: Callable[[Evidence], Verdict]
-    healthy: str
-    meaning: str
-    advice: str
+    name: str  # what messages call it
+    judge: Callable[[Evidence], Verdict]  # gives status and evidence
+    healthy: str  # range in a good run, as text
+    meaning: str  # what a warning or failure usually means
+    advice: str  # what to try
 
 
 JUDGES: dict[str, Callable[[Evidence], Verdict]] = {

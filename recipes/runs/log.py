@@ -79,17 +79,12 @@ HINTS: dict[str, str] = {"|".join(each["texts"]): each["advice"] for each in DAT
 
 
 class TrainerError(NamedTuple):
-    """Cause of a failure.
+    """Cause of a failure."""
 
-    Attributes:
-        error: exception and message, such as `ValueError: boom`, or another line on an error; empty if there is none.
-        frame: `file:line in function` where it was raised; empty if unknown.
-        hint: what to do; empty if nothing is known.
-    """
-
+    # Exception and message, such as `ValueError: boom`, or another line on an error; empty if there is none.
     error: str = ""
-    frame: str = ""
-    hint: str = ""
+    frame: str = ""  # `file:line in function` where it was raised; empty if unknown
+    hint: str = ""  # what to do; empty if nothing is known
 
 
 class _Raised(NamedTuple):

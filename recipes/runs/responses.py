@@ -23,23 +23,15 @@ NO_IDS = "its rows have no ids, so nothing can be paired"
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response.
+    """One response."""
 
-    Attributes:
-        row_id: the id of the prompt's row in the data; None where the dump has no id for it.
-        group: a key that the responses to one prompt of a batch share.
-        prompt, text, truth: what was asked and answered, and the ground truth.
-        score: the score that training uses.
-        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none.
-    """
-
-    row_id: str | None
-    group: str
-    prompt: str
-    text: str
-    truth: str
-    score: float
-    accuracy: float | None
+    row_id: str | None  # the id of the prompt's row in the data; None where the dump has no id for it
+    group: str  # a key that the responses to one prompt of a batch share
+    prompt: str  # what was asked
+    text: str  # what was answered
+    truth: str  # the ground truth
+    score: float  # that training uses
+    accuracy: float | None  # that the reward states, in [0, 1]; None where it states none
 
     @property
     def value(self) -> float:
@@ -138,19 +130,12 @@ def _response(record: dict[str, Any]) -> Response:
 
 
 class Measured(NamedTuple):
-    """One validation.
+    """One validation."""
 
-    Attributes:
-        measure: "accuracy", or "score" where the reward states no accuracy.
-        value: mean over the responses.
-        error: standard error of the mean over the questions; 0 for a single question, or equal means.
-        questions: number of questions.
-    """
-
-    measure: str
-    value: float
-    error: float
-    questions: int
+    measure: str  # "accuracy", or "score" where the reward states no accuracy
+    value: float  # mean over the responses
+    error: float  # standard error of the mean over the questions; 0 for a single question, or equal means
+    questions: int  # number of questions
 
     @classmethod
     def of(cls, dump: Dump) -> Measured:

@@ -111,21 +111,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a run.
+    """End of a run."""
 
-    Attributes:
-        code: the trainer's exit code; 0 for success.
-        interrupted: the signal that the user sent.
-        hung: why the watchdog ended the run.
-        fault: what was wrong with a step's metrics, so that the run was ended.
-        error: the first real error of a run that failed.
-    """
-
-    code: int
-    interrupted: signal.Signals | None = None
-    hung: str | None = None
-    fault: str | None = None
-    error: TrainerError | None = None
+    code: int  # the trainer's exit code; 0 for success
+    interrupted: signal.Signals | None = None  # the signal that the user sent
+    hung: str | None = None  # why the watchdog ended the run
+    fault: str | None = None  # what was wrong with a step's metrics, so that the run was ended
+    error: TrainerError | None = None  # the first real error of a run that failed
 
     @property
     def exit_code(self) -> int:
