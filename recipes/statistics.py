@@ -42,8 +42,8 @@ def mean_with_interval(
     unit: str = "question",
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
-) -> Interval | None:
-    """Mean of values with its interval; None for no values.
+) -> Interval:
+    """Mean of values with its interval. Raises ValueError for no values.
 
     Values of 0 and 1 get Wilson's interval, others a bootstrap (BCa). Where all values are equal up to rounding a
     bootstrap would claim certainty: the bounds give an exact interval instead, and without bounds there is none.
@@ -58,7 +58,7 @@ def mean_with_interval(
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
-        return None
+        raise ValueError("no values")
     if repeated(clusters):
         return _clustered(data, clusters or (), bounds, unit)
     if bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
@@ -109,10 +109,8 @@ def paired_difference(
         difference, p_value, test = difference_of_shares(won, lost, len(changes)), mcnemar(won, lost), "McNemar"
     else:
         span = bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
-        interval = mean_with_interval(changes, bounds=span, clusters=clusters, seed=seed)
-        if interval is None:
-            raise ValueError("no questions")
-        difference, p_value = interval, paired_p_value(changes, seed, clusters)
+        difference = mean_with_interval(changes, bounds=span, clusters=clusters, seed=seed)
+        p_value = paired_p_value(changes, seed, clusters)
         test = "paired permutation test" if different <= SIGN_FLIP_UP_TO else "paired t-test"
     return Paired(len(changes), different, difference, won, lost, p_value, test)
 
@@ -139,8 +137,6 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
     changed = won + lost
     values = np.repeat([1.0, -1.0, 0.0], [won, lost, questions - changed])
     interval = mean_with_interval(values, bounds=(-1.0, 1.0))
-    if interval is None:
-        raise ValueError("no questions")
     if not changed or interval.low is None or interval.high is None:
         return interval
     share = binomtest(won, changed).proportion_ci(CONFIDENCE, method="exact")

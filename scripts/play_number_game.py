@@ -40,16 +40,15 @@ def chosen_episodes(count: int, rounds: int, seed: int, looks: str, lang: str) -
     return planned("test", count * rounds, settings, seed=seed)
 
 
-def print_figures(title: str, figures: Mapping[str, Interval | None]) -> None:
-    """Intervals as a table; a figure that is None has no row."""
+def print_figures(title: str, figures: Mapping[str, Interval]) -> None:
+    """Intervals as a table."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("figure", "value", "95% interval", "method", title=title)
     for name, figure in figures.items():
-        if figure:
-            interval = "-" if figure.low is None else f"{figure.low:.3g} to {figure.high:.3g}"
-            table.add_row(name, f"{figure.value:.3g}", interval, figure.method)
+        interval = "-" if figure.low is None else f"{figure.low:.3g} to {figure.high:.3g}"
+        table.add_row(name, f"{figure.value:.3g}", interval, figure.method)
     Console().print(table)
 
 

@@ -173,10 +173,7 @@ class Collector:
 
     def interval(self, name: str, values: np.ndarray, bounds: tuple[float, float] | None) -> Interval:
         """The mean of one value per question with its interval."""
-        found = mean_with_interval(values, bounds=bounds, seed=self.sampling.seed, clusters=self.clusters)
-        if found is None:
-            raise ValueError(f"{name}: no questions")
-        return found
+        return mean_with_interval(values, bounds=bounds, seed=self.sampling.seed, clusters=self.clusters)
 
     @cached_property
     def summary(self) -> PassSummary:

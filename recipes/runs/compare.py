@@ -20,9 +20,7 @@ TRAINING = ("training score", "entropy", "KL")
 
 def mean_of(dump: Dump) -> Interval:
     """Mean accuracy or score of a dump, with an interval over the questions."""
-    interval = mean_with_interval(dump.means, bounds=dump.bounds)
-    assert interval is not None  # a dump has responses
-    return interval
+    return mean_with_interval(dump.means, bounds=dump.bounds)
 
 
 def pair(first: Dump, second: Dump) -> Paired:

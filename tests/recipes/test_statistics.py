@@ -64,7 +64,8 @@ def test_equal_values_are_equal_whatever_their_last_bits_and_do_not_claim_certai
     assert interval.high - interval.low == pytest.approx(2 * share)
     assert "every question has the same value" in interval.method
     assert mean_with_interval(values).low is None
-    assert mean_with_interval([]) is None
+    with pytest.raises(ValueError, match="no values"):
+        mean_with_interval([])
 
 
 @given(st.lists(st.sampled_from([k / 10 - j / 10 for k in range(11) for j in range(11)]), min_size=1, max_size=12))

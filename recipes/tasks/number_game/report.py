@@ -26,22 +26,22 @@ class Summary:
 
     episodes: int
     rounds: int
-    accuracy: Interval | None
-    accuracy_by_light: dict[str, Interval | None]
-    score: Interval | None
-    perfect: Interval | None
+    accuracy: Interval
+    accuracy_by_light: dict[str, Interval]
+    score: Interval
+    perfect: Interval
     unanswered: dict[str, int]
-    seconds_per_decision: float | None
+    seconds_per_decision: float
 
 
 def summarise(results: Sequence[GameResult]) -> Summary:
-    """The figures of played games."""
+    """The figures of played games, of which there is at least one."""
     rounds = [each for result in results for each in result.rounds]
 
-    def share(values: list[bool]) -> Interval | None:
+    def share(values: list[bool]) -> Interval:
         return mean_with_interval([float(value) for value in values], bounds=(0.0, 1.0), unit="round")
 
-    most = max((len(result.rounds) for result in results), default=0)
+    most = max(len(result.rounds) for result in results)
     bounds = START + most * points(False), START + most * points(True)
     lights = sorted({each.light for each in rounds})
     return Summary(
@@ -52,7 +52,7 @@ def summarise(results: Sequence[GameResult]) -> Summary:
         score=mean_with_interval([float(each.score) for each in results], bounds=bounds, unit="episode"),
         perfect=share([result.right == len(result.rounds) for result in results]),
         unanswered=dict(Counter(each.reason for each in rounds if each.choice is None)),
-        seconds_per_decision=round(sum(each.seconds for each in rounds) / len(rounds), 3) if rounds else None,
+        seconds_per_decision=round(sum(each.seconds for each in rounds) / len(rounds), 3),
     )
 
 
@@ -91,7 +91,7 @@ class PlayComparison:
     base: Summary
     trained: Summary
     accuracy: Paired
-    score: Interval | None
+    score: Interval
     scores: list[tuple[int, int]]
 
 
