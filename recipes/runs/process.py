@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,11 +10,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
+from recipes.engines.start.forkserver import die_with_parent
+
 MARK = "GRPO_RECIPES_RUN"
 """Environment variable whose value is unique to one `Child` and marks the processes of that child."""
 
@@ -43,7 +44,8 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                # The trainer gets SIGTERM when the launcher dies, however that happens.
+                preexec_fn=partial(die_with_parent, signal.SIGTERM, os.getpid()) if sys.platform == "linux" else None,
             )
         self.pid = self._process.pid
         self._mark = mark
@@ -110,13 +112,6 @@ class Child:
         with suppress(*_GONE):
             return bool(process.environ().get(MARK) == self._mark)
         return False
-
-
-def _end_with_parent() -> None:
-    """Run in the child before the trainer: the trainer gets SIGTERM when the launcher dies, however that happens."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:
-        os._exit(1)
 
 
 def _is_alive(process: psutil.Process) -> bool:

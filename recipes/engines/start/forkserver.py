@@ -125,7 +125,7 @@ class ForkServer:
                 for number, handler in self._handlers.items():
                     signal.signal(number, handler)
                 self._leave()
-                _die_with_parent(when_orphaned, self._owner)
+                die_with_parent(when_orphaned, self._owner)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return pid
@@ -254,7 +254,7 @@ def _reap(driver_pid: int) -> int | None:
     return status
 
 
-def _die_with_parent(number: int, parent: int) -> None:
+def die_with_parent(number: int, parent: int) -> None:
     """Have the kernel send this process the signal `number` when its parent ends (Linux); exit if it has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
