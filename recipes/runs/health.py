@@ -37,11 +37,8 @@ SHARE_OF_GAIN = 0.1  # a validation that gains less than this part of the traini
 UNSURE = 2.0  # standard errors by which two validations must differ
 
 
-class Verdict(NamedTuple):
-    """Status and evidence that a rule gives a run."""
-
-    status: Status
-    evidence: str
+Verdict = tuple[Status, str]
+"""Status and evidence that a rule gives a run."""
 
 
 class Unknown(Exception):
@@ -84,7 +81,7 @@ def _windows(values: Series) -> tuple[float, float]:
 
 
 def _warning_if(alarming: bool, evidence: str) -> Verdict:
-    return Verdict("warning" if alarming else "ok", evidence)
+    return ("warning" if alarming else "ok"), evidence
 
 
 def _numbers(run: Evidence) -> Verdict:
@@ -96,17 +93,17 @@ def _numbers(run: Evidence) -> Verdict:
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     }
     if not broken:
-        return Verdict("ok", f"every value of {counted(len(run.history), 'step')} is finite")
+        return "ok", f"every value of {counted(len(run.history), 'step')} is finite"
     last = max(broken.values())
     recent = last >= run.history[-WINDOW:][0].step
-    return Verdict("failure" if recent else "warning", f"{', '.join(broken)}: not a number, last at step {last}")
+    return ("failure" if recent else "warning"), f"{', '.join(broken)}: not a number, last at step {last}"
 
 
 def _entropy(run: Evidence) -> Verdict:
     values = run.series("actor/entropy")
     latest = fmean(value for _, value in values[-2:])
     if latest < COLLAPSED_ENTROPY:
-        return Verdict("failure", f"{number(latest)} nats a token over the last steps: entropy collapse")
+        return "failure", f"{number(latest)} nats a token over the last steps: entropy collapse"
     first, last = _windows(values)
     changed = last > ENTROPY_CHANGE * first or last * ENTROPY_CHANGE < first
     return _warning_if(changed, f"{number(first)} at first, {number(last)} now, nats a token")
@@ -119,8 +116,8 @@ def _kl(run: Evidence) -> Verdict:
         if not any(term and term.coefficient > 0 for term in (in_reward, in_loss)):
             preset = recipe.algorithm.preset
             if preset and algorithm(preset).values.get(objective.NO_KL):
-                return Verdict("explained", f"{preset} has no KL term: the distance to the reference is not measured")
-            return Verdict("warning", f"{objective.NO_KL} is true or the coefficient 0: nothing holds the policy")
+                return "explained", f"{preset} has no KL term: the distance to the reference is not measured"
+            return "warning", f"{objective.NO_KL} is true or the coefficient 0: nothing holds the policy"
         by_design = "" if in_loss else "; taken from the reward, so actor/kl_loss is absent or 0 by design"
     latest = fmean(run.last(*KL)[-2:])
     evidence = f"{number(latest)} nats a token over the last steps, bound {MOST_KL:g}"
@@ -130,9 +127,9 @@ def _kl(run: Evidence) -> Verdict:
 def _grad_norm(run: Evidence) -> Verdict:
     last = run.last("actor/grad_norm")
     if max(last) == 0 and run.solved:
-        return Verdict("explained", "0, as it has to be: every response of the last steps is right")
+        return "explained", "0, as it has to be: every response of the last steps is right"
     if max(last) == 0:
-        return Verdict("failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage")
+        return "failure", f"0 over the last {counted(len(last), 'step')}: no response has an advantage"
     return _warning_if(median(last) > MOST_GRAD_NORM, f"median {number(median(last))} over the last {len(last)} steps")
 
 
@@ -141,9 +138,9 @@ def _groups(run: Evidence) -> Verdict:
     share = fmean(last)
     evidence = f"{share:.0%} of the groups have zero variance, over the last {len(last)} steps"
     if share == 1 and run.solved:
-        return Verdict("explained", f"{evidence}: the task is solved, and nothing is left to learn from it")
+        return "explained", f"{evidence}: the task is solved, and nothing is left to learn from it"
     if share == 1:
-        return Verdict("failure", evidence)
+        return "failure", evidence
     return _warning_if(share > MOST_ZERO_VARIANCE, evidence)
 
 
@@ -173,7 +170,7 @@ def _truncation(run: Evidence) -> Verdict:
 def _rollout(run: Evidence) -> Verdict:
     worst = max(map(abs, run.last(rollout_mismatch.KL)))
     evidence = f"at most {number(worst)} nats a token over the last steps, bound {rollout_mismatch.MOST:g}"
-    return Verdict("ok" if worst <= rollout_mismatch.MOST else "failure", evidence)
+    return ("ok" if worst <= rollout_mismatch.MOST else "failure"), evidence
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
