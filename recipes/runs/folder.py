@@ -135,11 +135,6 @@ class Run:
         return self.validated.measure if self.validated else "accuracy"
 
     @property
-    def held_out(self) -> float | None:
-        """The last validation, mean over data sources."""
-        return self.validated.mean if self.validated else None
-
-    @property
     def left_s(self) -> float | None:
         """Seconds to go, by the last steps; None where that is not known."""
         return seconds_left(self.history, self.total) if self.state == "running" else None

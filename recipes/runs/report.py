@@ -65,9 +65,10 @@ def write(folder: Path, output: Path) -> Path:
 def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
     unit = " %" if curve and run.measure == "accuracy" else ""
     ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
+    held_out = run.validated.mean if run.validated else None
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
-        (f"held-out {run.measure}", number(run.held_out), " → ".join(shown(each, run.measure) for each in ends) + unit),
+        (f"held-out {run.measure}", number(held_out), " → ".join(shown(each, run.measure) for each in ends) + unit),
         ("best kept", number(run.best.value) if run.best else "-", f"step {run.best.step}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         (

@@ -147,7 +147,7 @@ def listing(runs: Iterable[Run]) -> Table:
 
 
 def _held_out(run: Run) -> str:
-    return f"{run.measure} {number(run.held_out)}" if run.validated else "-"
+    return f"{run.measure} {number(run.validated.mean)}" if run.validated else "-"
 
 
 def view(run: Run) -> RenderableType:
