@@ -16,6 +16,7 @@ from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
+from recipes.engines.verl.translation import equal
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 
@@ -148,22 +149,17 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
         value, ours_alone = mine.get(key, ABSENT), all(other is ABSENT for other in values)
         if layer == "default" and (key in idle or ours_alone):
             continue
-        equal = not ours_alone and all(other is ABSENT or _equal(value, other) for other in values)
-        if equal and layer == "default" and all(defaults):
+        aligned = not ours_alone and all(other is ABSENT or equal(value, other) for other in values)
+        if aligned and layer == "default" and all(defaults):
             same += 1
             continue
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
-        status: Status = "aligned" if equal else "hardware" if by_machine else "task"
+        status: Status = "aligned" if aligned else "hardware" if by_machine else "task"
         unable = leaf is not None and layer == "default" and recipe.engine not in leaf.info.engines
         of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
         reason = of_file or ("" if layer in reasons else OF_DEFAULTS.get(key, ""))
-        rows.append(Row(key, ABSENT if unable and not equal else value, values, defaults, status, reason))
+        rows.append(Row(key, ABSENT if unable and not aligned else value, values, defaults, status, reason))
     return Table(shown_path(path), tuple(official), tuple(rows), same)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values are equal: 1 equals 1.0, but true does not equal 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:

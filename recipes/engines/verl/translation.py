@@ -360,7 +360,7 @@ def overrides(recipe: Recipe) -> list[str]:
     return [
         override(name, value, name in known)
         for name, value in sorted(translate(recipe).items())
-        if name in asked or not _same(known.get(name), value)
+        if name in asked or not equal(known.get(name), value)
     ]
 
 
@@ -391,11 +391,9 @@ def quoted(value: Any) -> str:
     return f"'{escaped}'"
 
 
-def _same(default: Any, value: Any) -> bool:
+def equal(one: Any, other: Any) -> bool:
     """Return whether two values are equal: 1 equals 1.0, but true does not equal 1."""
-    if isinstance(default, bool) or isinstance(value, bool):
-        return default is value
-    return bool(default == value)
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def command(recipe: Recipe) -> list[str]:
