@@ -44,16 +44,10 @@ class Findings:
 
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
-    """Check what needs no data: the values, the GPUs, the engine's version, and attention.
+    """Raise for what would stop the run and needs no data: values, GPUs, engine's version, attention; return remarks.
 
     Args:
         plan_only: whether nothing is started here, so that the GPUs need not be here either.
-
-    Returns:
-        Remarks that do not stop the run.
-
-    Raises:
-        RecipeError: what would stop it.
     """
     if recipe.circumstances.planned_gpus is not None and not plan_only:
         raise recipe.error(

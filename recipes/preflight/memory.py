@@ -28,9 +28,7 @@ COSTS = {
 def check_memory(recipe: Recipe) -> list[str]:
     """Raise where a phase surely does not fit; return remarks on choices, each phase's estimate and close fits.
 
-    Raises:
-        RecipeError: a phase does not fit; the error names the one that exceeds its limit most, the processes that use
-            the GPUs, and what would fit.
+    The error names the phase that exceeds its limit most, the processes that use the GPUs, and what would fit.
     """
     chosen = plans.gpus_of(recipe) if recipe.hardware == "gpu" else []
     busy = [gpu for gpu in chosen if gpu.used > gpus.IDLE]

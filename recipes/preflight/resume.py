@@ -1,8 +1,6 @@
 """Resuming: the checkpoint that a run resumes, whether it is the run's own, and which changes take effect.
 
-verl restores the weights, optimiser, schedule and random state (`FSDPCheckpointManager.load_checkpoint`) and the
-dataloader state (`PPOTrainer._load_checkpoint`) from a checkpoint. Learning rate, betas and weight decay are then set
-to the values in the command (`recipes/engines/checkpoints.py`).
+`recipes/engines/checkpoints.py` says what an engine restores, and sets the command's optimiser settings again.
 """
 
 from __future__ import annotations
@@ -153,8 +151,7 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
 def check_resume(recipe: Recipe) -> list[str]:
     """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
 
-    Returns:
-        Remarks: the checkpoint that is resumed, the parts that it lacks, and what differs from the earlier attempt.
+    Returns remarks: the checkpoint that is resumed, the parts that it lacks, and what differs from the earlier attempt.
     """
     place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:

@@ -37,8 +37,7 @@ ROWS_A_SECOND = 2000
 def check_reward(recipe: Recipe) -> list[str]:
     """Raise where the reward fails at import, cannot be called, or answers with something that is not a score.
 
-    Returns:
-        Remarks: a constant score, a gold answer that scores no more than an empty response, slow calls.
+    Returns remarks: a constant score, a gold answer that scores no more than an empty response, slow calls.
     """
     if reward_call(recipe) is None:
         return []
@@ -55,11 +54,7 @@ def check_reward(recipe: Recipe) -> list[str]:
 def trial(recipe: Recipe) -> list[str]:
     """Try a recipe's reward on its data, and each function of a weighted reward; runs in a child process.
 
-    Returns:
-        Remarks.
-
-    Raises:
-        RecipeError: the trainer could not use the reward or one of its answers; the first problem is named.
+    Returns remarks. Raises RecipeError for the first thing that the trainer could not use: the reward, or an answer.
     """
     call = reward_call(recipe)
     assert call is not None
