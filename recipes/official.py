@@ -133,10 +133,8 @@ class Table:
 def compare(task_or_path: str, official: Sequence[Official]) -> Table:
     """Compare our recipe, resolved for GPUs from its files alone, with the examples."""
     recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
-    mine, theirs = (
-        _effective(_ours(recipe, read(path), read(CONFIGS / gpu))),
-        [_effective(each.values) for each in official],
-    )
+    mine = _effective(_ours(recipe, read(path), read(CONFIGS / gpu)))
+    theirs = [_effective(each.values) for each in official]
     idle = {key for key, switch in _NEEDS.items() if not mine.get(switch)}
     reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
     rows, same = [], 0

@@ -12,17 +12,7 @@ from recipes.engines.reward_contract import PART, TRAINING_ACCURACY, logged_part
 from recipes.errors import counted
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Evidence, findings
-from recipes.runs.metrics import (
-    KL,
-    SHOWN,
-    TIMINGS,
-    Step,
-    duration,
-    number,
-    seconds,
-    seconds_left,
-    validation,
-)
+from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
 from recipes.runs.responses import measured
 
 if TYPE_CHECKING:
