@@ -8,7 +8,7 @@
 #   MAX_STEPS             null             steps; null: 2 epochs of 58 steps
 #   GPUS_PER_NODE         1                or CPU ranks
 #   ROLLOUT_BATCH_SIZE    128              prompts a step
-#   GLOBAL_BATCH_SIZE     128              prompts an update
+#   GLOBAL_BATCH_SIZE     64               prompts an update
 #   ROLLOUT_N             16               responses a prompt
 #   LR                    4e-05            learning rate
 #   KL_COEF               0.001            weight of KL in the loss

@@ -179,10 +179,12 @@ def _become(request: dict[str, Any], received: list[int], connection: socket.soc
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.argv = list(request["argv"])
-    _renew_libraries()
+    code = request["argv"][0] == "-c"
+    # Ray sets OMP_NUM_THREADS in an actor without CPUs of its own, as verl's are, to 1: too late for an imported torch.
+    _renew_libraries(os.environ.get("OMP_NUM_THREADS", "" if code else "1"))
     if interpreter := os.environ.get(spawn.INTERPRETER):
         multiprocessing.set_executable(interpreter)  # what this process starts is forked too
-    if request["argv"][0] == "-c":
+    if code:
         del sys.argv[1]  # as Python does with the code
         ended = threading.Event()
         threading.Thread(target=_end_with, args=(connection, ended), daemon=True).start()
@@ -206,11 +208,14 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
     return kept
 
 
-def _renew_libraries() -> None:
-    """Renew in a forked process the random state and thread count that the imports fixed for all."""
+def _renew_libraries(threads: str) -> None:
+    """Renew in a forked process the random state and thread count that the imports fixed for all.
+
+    Args:
+        threads: number of torch's threads; "" keeps as many as there are cores.
+    """
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    threads = os.environ.get("OMP_NUM_THREADS")
     if threads and (torch := sys.modules.get("torch")):
         torch.set_num_threads(int(threads))
 

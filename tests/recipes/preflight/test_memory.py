@@ -20,7 +20,7 @@ from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
 
 H100, H200 = 81_559 << 20, 143_771 << 20
-FOUR = "Qwen/Qwen3-4B"
+FOUR, SMOLLM2 = "Qwen/Qwen3-4B", "HuggingFaceTB/SmolLM2-135M-Instruct"
 SHARE, TOKENS = fit.KEYS["utilization"], fit.KEYS["update_tokens"]
 ON_GPU = [f"{fit.KEYS[name]}=false" for name in ("offload_params", "offload_optimizer")]
 
@@ -54,6 +54,8 @@ def test_the_fastest_settings_that_fit_are_chosen(monkeypatch):
     small = recipe_on(monkeypatch, 48_000 << 20, 2)
     memory.check_memory(small)
     assert of(small, "offload_params", "offload_optimizer") == [False, True]
+    tiny = recipe_on(monkeypatch, H100, 1, task="gsm8k_smollm2", MODEL_PATH=SMOLLM2)
+    assert of(tiny, "recompute", "update_tokens", "forward_tokens") == [False, 65_536, 131_072]
     # A run goes on with the settings of another GPU.
     before, after = fingerprint(one), fingerprint(other)
     assert before.content == after.content

@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 
 def tell(connection) -> None:
@@ -47,6 +49,19 @@ def leave(after_the_request: bool) -> None:
             connection.sendall(payload)
 
 
+def threads_of_a_worker(**given: str) -> str:
+    """How many threads torch has in a process that Ray starts."""
+    from recipes.engines.start import spawn
+
+    ours, theirs = os.pipe()
+    script = f"import os, sys; os.write({theirs}, str(sys.modules['torch'].threads).encode())"
+    file = Path(os.environ[spawn.ADDRESS]).with_name("worker.py")
+    file.write_text(script)
+    environ = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    spawn.request_fork([str(file)], {**environ, **given}, [theirs])
+    return os.read(ours, 8).decode()
+
+
 def scenario(name: str, server: int) -> int:
     said: dict = {"server": server, "driver": os.getpid()}
     if name == "ends":
@@ -63,6 +78,8 @@ def scenario(name: str, server: int) -> int:
         process.kill() if name == "killed" else process.terminate()
         process.join(30)
         said["status"] = process.exitcode
+    elif name == "worker":
+        said["threads"] = [threads_of_a_worker(**given) for given in ({}, {"OMP_NUM_THREADS": "3"})]
     elif name == "waits":
         _, said["child"] = start(wait)
     print(json.dumps(said), flush=True)
@@ -90,6 +107,8 @@ def main(name: str) -> int:
     owner = os.getpid()
     if name == "driver killed at once":
         os.fork = slow
+    torch = sys.modules["torch"] = SimpleNamespace(threads=16)
+    torch.set_num_threads = lambda threads: setattr(torch, "threads", threads)
     return server.serve(lambda: scenario(name, owner))()
 
 

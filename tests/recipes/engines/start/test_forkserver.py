@@ -56,6 +56,10 @@ def test_a_forked_process_ends_with_the_one_that_stands_for_it(run, scenario, st
     assert ended(said["child"]["pid"])
 
 
+def test_a_worker_of_ray_has_one_thread_unless_the_user_says_how_many(run):
+    assert run("worker")[1]["threads"] == ["1", "3"]
+
+
 def test_a_driver_that_is_killed_before_the_server_waits_for_it_gives_the_status_of_a_shell(run):
     assert run("driver killed at once")[0] == 128 + signal.SIGKILL
 
