@@ -39,7 +39,7 @@ def launch(folder, *arguments, reward=None, **variables):
         arguments = (*arguments, f"worker.reward.reward_function={folder / 'reward.py'}")
     environ = {**os.environ, "ARTIFACTS_DIR": str(folder), "HARDWARE": "cpu", "LOGGER": "console,file", **variables}
     command = [sys.executable, "-m", "recipes.launch", "countdown", *arguments]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     run = runs.read(folder / "runs" / "countdown")

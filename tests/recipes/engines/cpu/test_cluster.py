@@ -55,7 +55,7 @@ class Cluster:
         options = f"{NODE} --include-dashboard=false --temp-dir={self.temporary}" if role == "head" else NODE
         command = ["bash", str(SCRIPT), role, *([] if role == "head" else [self.address])]
         environment = {**self.variables, "RAY_NODE_OPTIONS": options}
-        subprocess.run(command, env=environment, check=True, timeout=400, capture_output=True)
+        subprocess.run(command, env=environment, check=True, capture_output=True)
         return set(self.processes()) - before
 
     def launcher(self, output: Path, **variables: str) -> subprocess.Popen:
