@@ -35,22 +35,15 @@ KL_LABELS = {"kl_reward": "KL to the reference, in the reward", "kl_loss": "KL t
 
 @dataclass(frozen=True)
 class Curve:
-    """One run.
+    """One run."""
 
-    Attributes:
-        run: its name.
-        validation: step -> mean accuracy or score, with an interval over the questions.
-        training: one entry a step: `step`, and those of `TRAINING` that the run logged.
-        paired: the last validation against the first; None where they cannot be paired, and `notes` says why.
-        notes: what is wrong with the validations, in sentences.
-        seconds: from the launch to the last metrics, start-up included; None for a run that was resumed.
-    """
-
-    run: str
-    validation: dict[int, Interval]
-    training: list[dict[str, float]]
+    run: str  # its name
+    validation: dict[int, Interval]  # step -> mean accuracy or score, with an interval over the questions
+    training: list[dict[str, float]]  # one entry a step: `step`, and those of `TRAINING` that the run logged
+    # The last validation against the first; None where they cannot be paired, and `notes` says why.
     paired: Paired | None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is wrong with the validations, in sentences
+    # From the launch to the last metrics, start-up included; None for a run that was resumed.
     seconds: float | None = None
 
 
@@ -106,17 +99,13 @@ def _seconds(folder: Path) -> float | None:
 
 @dataclass(frozen=True)
 class Learning:
-    """Several runs that differ in their seed only.
-
-    Attributes:
-        mean: step -> mean accuracy over the runs, Student's t interval; only steps that every run validated.
-        change: mean over the runs of the accuracy at the last of those steps minus that at the first.
-        pass_at_k: k -> pass@k before, after and the change, see the function `pass_at_k`; empty without reports.
-    """
+    """Several runs that differ in their seed only."""
 
     curves: list[Curve]
+    # Step -> mean accuracy over the runs, Student's t interval; only steps that every run validated.
     mean: dict[int, Interval]
-    change: Interval
+    change: Interval  # mean over the runs of the accuracy at the last of those steps minus that at the first
+    # k -> pass@k before, after and the change, see the function `pass_at_k`; empty without reports.
     pass_at_k: dict[int, dict[str, Interval]] = field(default_factory=dict)
 
 

@@ -40,21 +40,15 @@ TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of an engine's checkpoint files; the ranks' files have the same names for both engines.
+    """Names of an engine's checkpoint files; the ranks' files have the same names for both engines."""
 
-    Attributes:
-        tracker: names the last step that was saved; the engine writes it after everything else.
-        loader: file in a step's folder with the dataloader's state: how far the training rows were read.
-        read: tracker's text -> the step that it names; raises ValueError, KeyError or TypeError if it names none.
-        write: (step, tracker's present text) -> its new text, which may keep other facts of the present text.
-        takes_parts: whether the engine can be told to load only some parts of a step.
-    """
-
-    tracker: str
-    loader: str
+    tracker: str  # names the last step that was saved; the engine writes it after everything else
+    loader: str  # file in a step's folder with the dataloader's state: how far the training rows were read
+    # Tracker's text -> the step that it names; raises ValueError, KeyError or TypeError if it names none.
     read: Callable[[str], int]
+    # (Step, tracker's present text) -> its new text, which may keep other facts of the present text.
     write: Callable[[int, str], str]
-    takes_parts: bool
+    takes_parts: bool  # whether the engine can be told to load only some parts of a step
 
     def files_of(self, step: Path, ranks: int, parts: Iterable[str]) -> list[Path]:
         """The files that the engine opens when it resumes from a step's folder.
@@ -137,17 +131,11 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checkpoints of a run have to contain.
-
-    Attributes:
-        layout: the engine's layout.
-        ranks: number of training ranks on all machines.
-        parts: step -> parts that it was saved with; None where they are not recorded.
-    """
+    """What the checkpoints of a run have to contain."""
 
     layout: Layout
-    ranks: int
-    parts: Callable[[int], frozenset[str] | None]
+    ranks: int  # number of training ranks on all machines
+    parts: Callable[[int], frozenset[str] | None]  # step -> parts that it was saved with; None where not recorded
 
     def damage(self, checkpoint: Checkpoint) -> str:
         """Return which file of a checkpoint is missing or damaged; empty if it is whole.

@@ -65,16 +65,11 @@ class RewardError(RecipeError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reward's answer for one response.
+    """A reward's answer for one response."""
 
-    Attributes:
-        score: the score that training uses.
-        accuracy: the accuracy that the reward states, in [0, 1]; None where it states none.
-        parts: everything else that the reward returned, NumPy's and torch's scalars as Python's.
-    """
-
-    score: float
-    accuracy: float | None
+    score: float  # the score that training uses
+    accuracy: float | None  # the accuracy that the reward states, in [0, 1]; None where it states none
+    # Everything else that the reward returned, NumPy's and torch's scalars as Python's.
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property

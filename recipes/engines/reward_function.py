@@ -32,19 +32,14 @@ SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One response to judge.
-
-    Attributes:
-        length: tokens of the response, for EasyR1's forms; if None, they get the number of characters.
-        row: the row's id, for messages; None where it is not known.
-    """
+    """One response to judge."""
 
     data_source: str
     response: str
     ground_truth: Any
     extra_info: Any = None
-    length: int | None = None
-    row: Any = None
+    length: int | None = None  # tokens of the response, for EasyR1's forms; if None, they get the number of characters
+    row: Any = None  # the row's id, for messages; None where it is not known
 
 
 class RewardFunction:

@@ -28,18 +28,13 @@ _END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` 
 
 
 class Statement(NamedTuple):
-    """The answer that a response states.
+    """The answer that a response states."""
 
-    Attributes:
-        text: the marker's content, or the whole last line where there is no marker.
-        how: "line" behind `####` or a phrase, "field" in `\\boxed{}` or `<answer>`, "last" for the last line without a
-            marker; or the reason why there is no answer: "no_answer" or "truncated".
-        response: the text that was searched, the response without its thinking.
-    """
-
-    text: str
+    text: str  # the marker's content, or the whole last line where there is no marker
+    # "line" behind `####` or a phrase, "field" in `\boxed{}` or `<answer>`, "last" for the last line without a marker;
+    # or the reason why there is no answer: "no_answer" or "truncated".
     how: str
-    response: str
+    response: str  # the text that was searched, the response without its thinking
 
     @property
     def asked_for(self) -> bool:

@@ -15,21 +15,16 @@ from recipes.data.splits import bucket_of
 
 @dataclass(frozen=True)
 class Settings:
-    """Problems of a data set; the defaults are those of the hub's `Jiayi-Pan/Countdown-Tasks-3to4`.
+    """Problems of a data set; the defaults are those of the hub's `Jiayi-Pan/Countdown-Tasks-3to4`."""
 
-    Args:
-        sizes: how many numbers a problem has, at most four; each size is equally likely. (The hub's set has 490,364
-            rows of 40.07 bytes on average, 12 plus 8 for each number: 49% of its problems have three numbers.)
-        max_number, max_target: largest number and largest target; the smallest is 1.
-        train_size, test_size: problems in each split.
-        train_buckets: buckets of the training split's multisets of numbers (see `bucket`); the test split has `test`.
-    """
-
+    # How many numbers a problem has, at most four; each size is equally likely. (The hub's set has 490,364 rows of
+    # 40.07 bytes on average, 12 plus 8 for each number: 49% of its problems have three numbers.)
     sizes: tuple[int, ...] = (3, 4)
-    max_number: int = 99
-    max_target: int = 99
-    train_size: int = 4096
+    max_number: int = 99  # the smallest number is 1
+    max_target: int = 99  # the smallest target is 1
+    train_size: int = 4096  # problems
     test_size: int = 512
+    # Buckets of the training split's multisets of numbers (see `bucket`); the test split has `test`.
     train_buckets: tuple[str, ...] = ("pretrain", "train")
 
 

@@ -26,24 +26,16 @@ SAMPLING = ("temperature", "top_p", "max_tokens", "asks")
 
 @dataclass(frozen=True)
 class Server:
-    """A server and its sampling; temperature, top_p and max_tokens are those of the recipe's validation.
+    """A server and its sampling; temperature, top_p and max_tokens are those of the recipe's validation."""
 
-    Attributes:
-        api_base: address with its /v1, of vLLM, Ollama or another.
-        model: the name under which it serves the model.
-        retries: tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4, 8 seconds apart.
-        asks: how often a screenshot is shown at most until a response has an answer; once if the temperature is 0.
-        timeout: seconds for one request.
-    """
-
-    api_base: str
-    model: str
+    api_base: str  # address with its /v1, of vLLM, Ollama or another
+    model: str  # the name under which it serves the model
     temperature: float = 0.6
     top_p: float = 0.95
     max_tokens: int = 128
-    retries: int = 4
-    asks: int = 3
-    timeout: float = 120.0
+    retries: int = 4  # tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4, 8 seconds apart
+    asks: int = 3  # showings of a screenshot, at most, until a response has an answer; one if the temperature is 0
+    timeout: float = 120.0  # seconds for one request
 
 
 class Decision(NamedTuple):
@@ -100,48 +92,33 @@ class Agent:
 
 @dataclass(frozen=True)
 class GameRound:
-    """One round: what was shown, answered and tapped.
+    """One round: what was shown, answered and tapped."""
 
-    Attributes:
-        round: counts from 1.
-        deal, light, digits, answer: what the screen showed, and the right card.
-        choice: the card that the model named; None: it named none, and a wrong one was `tapped`.
-        reason: the reward's reason for a response without an answer.
-        seconds: time that the decision took.
-        screenshot: file beside the result.
-    """
-
-    round: int
-    deal: str
+    round: int  # counts from 1
+    deal: str  # what the screen showed, as `light` and `digits` say it
     light: str
     digits: tuple[int, ...]
-    answer: int
-    choice: int | None
+    answer: int  # the right card
+    choice: int | None  # the card that the model named; None: it named none, and a wrong one was `tapped`
     tapped: int
-    reason: str
+    reason: str  # the reward's reason for a response without an answer
     responses: list[str]
-    seconds: float
-    screenshot: str
+    seconds: float  # time that the decision took
+    screenshot: str  # file beside the result
     right: bool
 
 
 @dataclass(frozen=True)
 class GameResult:
-    """One played episode, as `result.json` has it.
+    """One played episode, as `result.json` has it."""
 
-    Attributes:
-        score: the final score; `right`: number of right rounds.
-        began: local start time; `seconds`: duration of the episode.
-        episode: what was played.
-    """
-
-    score: int
-    right: int
+    score: int  # the final score
+    right: int  # number of right rounds
     screen: str
     server: Server
-    began: str
-    seconds: float
-    episode: Game
+    began: str  # local start time
+    seconds: float  # duration of the episode
+    episode: Game  # what was played
     rounds: list[GameRound]
 
 

@@ -15,22 +15,16 @@ from recipes.tasks.number_game.rules import START, points
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures over episodes, with 95% intervals; see `recipes.statistics`.
-
-    Attributes:
-        accuracy: share of rounds that were right, with a Wilson interval; a round without an answer counts as wrong.
-        score: mean final score, its interval over episodes.
-        perfect: share of episodes without a mistake.
-        unanswered: rounds without an answer, by the reward's reason.
-    """
+    """Figures over episodes, with 95% intervals; see `recipes.statistics`."""
 
     episodes: int
     rounds: int
+    # Share of rounds that were right, with a Wilson interval; a round without an answer counts as wrong.
     accuracy: Interval
     accuracy_by_light: dict[str, Interval]
-    score: Interval
-    perfect: Interval
-    unanswered: dict[str, int]
+    score: Interval  # mean final score, its interval over episodes
+    perfect: Interval  # share of episodes without a mistake
+    unanswered: dict[str, int]  # rounds without an answer, by the reward's reason
     seconds_per_decision: float
 
 
@@ -80,19 +74,13 @@ def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, 
 
 @dataclass(frozen=True)
 class PlayComparison:
-    """Two models on the same games: both summaries, and trained minus base.
-
-    Attributes:
-        accuracy: paired difference of the rounds' accuracy.
-        score: difference of the mean final scores, with an interval over games.
-        scores: (base, trained) of each game.
-    """
+    """Two models on the same games: both summaries, and trained minus base."""
 
     base: Summary
     trained: Summary
-    accuracy: Paired
-    score: Interval
-    scores: list[tuple[int, int]]
+    accuracy: Paired  # paired difference of the rounds' accuracy
+    score: Interval  # difference of the mean final scores, with an interval over games
+    scores: list[tuple[int, int]]  # (base, trained) of each game
 
 
 def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayComparison:

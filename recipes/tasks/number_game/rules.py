@@ -153,27 +153,21 @@ def query(deals: Sequence[Deal], appearance: Appearance) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and appearances of a data set.
+    """Sizes and appearances of a data set."""
 
-    Args:
-        train_size, test_size: screenshots in each split. 1,152 is nine batches of 128 and 128 of each cell of light
-            and answer, so that no deal comes twice; 288 is 32 of each cell.
-        rounds: rounds in an episode.
-        languages: languages of the page, one drawn for each episode.
-        looks: "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so
-            too, but no theme is in both splits; "plain" is one appearance.
-        screens: widths and heights in CSS pixels, one drawn for each episode; within `min_pixels` and
-            `max_pixels` multiples of 28 are never resized.
-        test_screens: screens of the test split; if empty, `screens`.
-    """
-
+    # Screenshots in each split: nine batches of 128, and 128 of each cell of light and answer, so that no deal comes
+    # twice; 32 of each cell.
     train_size: int = 1152
     test_size: int = 288
-    rounds: int = 10
-    languages: tuple[str, ...] = ("en",)
+    rounds: int = 10  # in an episode
+    languages: tuple[str, ...] = ("en",)  # of the page, one drawn for each episode
+    # "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so too, but no
+    # theme is in both splits; "plain" is one appearance.
     looks: str = "various"
+    # Widths and heights in CSS pixels, one drawn for each episode; within `min_pixels` and `max_pixels` multiples of 28
+    # are never resized.
     screens: tuple[tuple[int, int], ...] = SCREENS
-    test_screens: tuple[tuple[int, int], ...] = ()
+    test_screens: tuple[tuple[int, int], ...] = ()  # screens of the test split; if empty, `screens`
 
     def appearance(self, split: str, rng: random.Random) -> Appearance:
         """The appearance of one episode of a split, every option drawn independently of the others."""
