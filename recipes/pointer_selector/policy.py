@@ -6,7 +6,7 @@ Shapes: B queries, K pool slots (padded), N candidate sequences a query, S picks
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -178,7 +178,8 @@ class PointerPolicy(nn.Module):
 
 def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> Tensor:
     """Return the most likely slot at each step: picks [B, S]."""
-    return _decode(policy, encoded, shots, 1, lambda log_probs, _: log_probs.argmax(-1))[:, 0]
+    walk = _walk(policy, encoded, 1, shots, lambda log_probs, _: log_probs.argmax(-1))
+    return torch.cat([pick for _, pick in walk], -1)
 
 
 def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator) -> Tensor:
@@ -188,9 +189,11 @@ def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, gene
     a pool nor the values of other queries in the batch change what the same stream of numbers draws.
     """
     uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device)
-    return _decode(
-        policy, encoded, shots, draws, lambda log_probs, n: pick_by_uniform(log_probs.exp(), uniform[..., n])
-    )
+
+    def choose(log_probs: Tensor, step: int) -> Tensor:
+        return pick_by_uniform(log_probs.exp(), uniform[..., step])
+
+    return torch.stack([pick for _, pick in _walk(policy, encoded, draws, shots, choose)], -1)
 
 
 def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
@@ -209,32 +212,25 @@ def exact_kl(
     With `picks` [B, N, S] drawn from the policy, the mean over draws estimates the KL of whole sequences without bias,
     whereas k3 over logged candidates does not.
     """
-    policies = policy, reference
-    encoded = [p.encode(*inputs) for p in policies]
-    free = inputs[2][:, None].expand(-1, picks.shape[1], -1)
-    states = [e.state[:, None].expand(-1, picks.shape[1], -1) for e in encoded]
-    total = picks.new_zeros(picks.shape[:2], dtype=states[0].dtype)
-    for step in range(picks.shape[2]):
-        here, there = (p.log_probs(e, state, free) for p, e, state in zip(policies, encoded, states, strict=True))
-        total = total + (here.exp() * (here - there)).masked_fill(~free, 0.0).sum(-1)
-        pick = picks[..., step]
-        free = free.scatter(-1, pick[..., None], False)
-        states = [p.update(e, state, pick) for p, e, state in zip(policies, encoded, states, strict=True)]
-    return total
+    _, rows, shots = picks.shape
+    walks = [_walk(p, p.encode(*inputs), rows, shots, lambda _, step: picks[..., step]) for p in (policy, reference)]
+    # Slots that are not free have probability 0 and finite logarithms, so they add nothing.
+    return sum((here.exp() * (here - there)).sum(-1) for (here, _), (there, _) in zip(*walks, strict=True))
 
 
-def _decode(
-    policy: PointerPolicy, encoded: Encoded, shots: int, rows: int, choose: Callable[[Tensor, int], Tensor]
-) -> Tensor:
+def _walk(
+    policy: PointerPolicy, encoded: Encoded, rows: int, shots: int, choose: Callable[[Tensor, int], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pick by pick: log-probabilities of the slots [B, N, K], and the pick [B, N] that `choose` makes of them."""
     state = encoded.state[:, None].expand(-1, rows, -1)
     free = encoded.mask[:, None].expand(-1, rows, -1)
-    picks: list[Tensor] = []
     for step in range(shots):
-        picks.append(choose(policy.log_probs(encoded, state, free), step))
-        free = free.scatter(-1, picks[-1][..., None], False)
+        log_probs = policy.log_probs(encoded, state, free)
+        pick = choose(log_probs, step)
+        yield log_probs, pick
         if step + 1 < shots:
-            state = policy.update(encoded, state, picks[-1])
-    return torch.stack(picks, -1)
+            free = free.scatter(-1, pick[..., None], False)
+            state = policy.update(encoded, state, pick)
 
 
 def choose_device(asked: str) -> torch.device:
