@@ -22,8 +22,6 @@ from recipes.tasks.countdown.problems import PRESETS
 from recipes.tasks.countdown.rows import counted_by, from_hub, generated, multiset
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
-REWARD = "reward_functions/countdown.py"
-"""Under which every solution must score 1.0."""
 
 
 def main(
@@ -56,7 +54,7 @@ def main(
             problems = generated(settings, seed=seed)
         else:
             problems = from_hub(settings, seed=seed, path=hub_path, revision=revision)
-        prepare("countdown", problems, folder, reward=REWARD, problem=multiset, counted_by=counted_by, force=force)
+        prepare("countdown", problems, folder, problem=multiset, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ from recipes.tasks.gsm8k.rows import PUBLISHED, SIZES, counted_by, generated, pu
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}
-REWARD = "reward_functions/gsm8k.py"
-"""Under which every worked answer must score 1.0."""
 
 
 def chosen_source(
@@ -63,7 +61,7 @@ def main(
         name, usual_source = PRESETS[preset]
         folder = output_dir or data_dir(name)
         splits = chosen_source(source or usual_source, revision, seed, train_size, test_size)
-        written = prepare("gsm8k", splits, folder, reward=REWARD, once=True, counted_by=counted_by, force=force)
+        written = prepare("gsm8k", splits, folder, once=True, counted_by=counted_by, force=force)
         for manifest in written:
             if not manifest.settings and manifest.rows != PUBLISHED[manifest.split]:
                 typer.echo(f"note: {manifest.file} has {manifest.rows:,} rows, GSM8K {PUBLISHED[manifest.split]:,}")

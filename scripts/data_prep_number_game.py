@@ -29,8 +29,6 @@ from recipes.tasks.number_game.rows import SPLITS, counted_by, from_hub, problem
 from recipes.tasks.number_game.rules import PRESETS, Settings
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
-REWARD = "reward_functions/number_game.py"
-"""Under which every answer must score 1.0."""
 
 
 def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Opener]]) -> Iterator[Split]:
@@ -94,7 +92,7 @@ def main(
             parts = from_hub(hub_path, revision)
         else:
             parts = from_screens(settings, seed, folder, lambda: windows(workers))
-        prepare("number_game", parts, folder, reward=REWARD, problem=problem, counted_by=counted_by, force=force)
+        prepare("number_game", parts, folder, problem=problem, counted_by=counted_by, force=force)
 
 
 if __name__ == "__main__":

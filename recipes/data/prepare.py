@@ -65,7 +65,6 @@ def prepare(
     splits: Iterable[Split],
     folder: Path,
     *,
-    reward: str,
     problem: Callable[[Row], Hashable] = lambda row: row["problem"],
     once: bool = False,
     counted_by: Callable[[Row], Mapping[str, Any]] = lambda row: {},
@@ -74,7 +73,7 @@ def prepare(
     """Write the splits of a task into `folder`, all or none, and print what was written.
 
     Args:
-        reward: file of the reward under which every row's `extra_info.solution` must earn 1.0.
+        task: every row's `extra_info.solution` must earn 1.0 under its reward, `reward_functions/<task>.py`.
         problem: row -> key of its problem; no key may be in two splits.
         once: forbid a key to occur twice within one split, too.
         counted_by: row -> {table: value}; each table of the manifest counts the rows by value.
@@ -84,7 +83,7 @@ def prepare(
         RecipeError: a solution that does not score 1.0, a repeated problem, other data without `force`.
     """
     command = command_line()
-    score = load_reward(f"{reward}:compute_score").compute_score
+    score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
     def passed(split: Split, tables: defaultdict[str, Counter[Any]]) -> Iterator[Row]:

@@ -67,7 +67,7 @@ def run(episodes, folder, **faults):
 
 
 def write(found, folder):
-    prepare("number_game", found, folder, reward="reward_functions/number_game.py", problem=problem)
+    prepare("number_game", found, folder, problem=problem)
     return {split: pq.read_table(folder / f"{split}.parquet").to_pylist() for split in ("train", "test")}
 
 
