@@ -13,10 +13,10 @@ from recipes.tasks.gsm8k.problems import (
     ITEMS,
     MARK,
     NAMES,
+    OPERATORS,
     RESULTS,
     TEMPLATES,
     WordProblem,
-    calculated,
     word_problems,
 )
 from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
@@ -32,7 +32,7 @@ SLIPS = 0.15
 
 def possible(p: int, q: int) -> dict[str, int]:
     """Return the operations that lead from two numbers to a whole number in `2..LARGEST`, with their results."""
-    results = {operator: calculated(p, operator, q) for operator in "+-*/"}
+    results = {operator: calculate(p, q) for operator, calculate in OPERATORS.items()}
     return {operator: value for operator, value in results.items() if value is not None and 2 <= value <= LARGEST}
 
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import compress, product
 from typing import NamedTuple
 
 from recipes.data.splits import bucket_of
@@ -86,12 +86,13 @@ def expressions(numbers: tuple[int, ...]) -> dict[float, Expression]:
 
 
 def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The ways to cut numbers in two parts, neither of them empty; the first number is always in the left one."""
-    places = range(1, len(numbers))
-    for size in reversed(range(len(numbers) - 1)):
-        for chosen in combinations(places, size):
-            left = tuple(numbers[place] for place in (0, *chosen))
-            yield left, tuple(numbers[place] for place in places if place not in chosen)
+    """The ways to cut numbers in two parts, neither of them empty; the first number is always in the left one.
+
+    The largest left parts come first: the order decides which expression `expressions` finds first.
+    """
+    first, *rest = numbers
+    for mask in sorted(product((True, False), repeat=len(rest)), key=sum, reverse=True)[1:]:  # not all to the left
+        yield (first, *compress(rest, mask)), tuple(n for n, taken in zip(rest, mask, strict=True) if not taken)
 
 
 def text(expression: Expression) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import add, mul, sub
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,12 @@ TEMPLATES = tuple(
 )
 NAMES, ITEMS, BOXES = WORDS["names"], WORDS["items"], WORDS["boxes"]
 
+OPERATORS: dict[str, Callable[[int, int], int | None]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": lambda p, q: None if p % q else p // q,  # a step's result is whole
+}
 RESULTS = ("x", "y")
 LARGEST_GIVEN, LARGEST_RESULT = 20, 60  # a dividend counts as a result
 PATIENCE = 200
@@ -102,18 +109,11 @@ def calculation(template: Template, rng: random.Random) -> dict[str, int] | None
     if template.steps[0][1] == "/":  # a random dividend is rarely a multiple of its divisor
         values["a"] = values["b"] * rng.randint(2, max(2, LARGEST_RESULT // values["b"]))
     for result, (left, operator, right) in zip(RESULTS, template.steps, strict=False):
-        value = calculated(values[left], operator, values[right])
+        value = OPERATORS[operator](values[left], values[right])
         if value is None:
             return None
         values[result] = value
     return values if all(2 <= value <= LARGEST_RESULT for value in values.values()) else None
-
-
-def calculated(p: int, operator: str, q: int) -> int | None:
-    """The result of one step, or None for a division that leaves a remainder."""
-    if operator == "/":
-        return None if p % q else p // q
-    return {"+": p + q, "-": p - q, "*": p * q}[operator]
 
 
 def calculation_key(template: Template, values: dict[str, int]) -> str:
