@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from PIL import Image
 
-from recipes.tasks.number_game.collect import Game
+from recipes.tasks.number_game.collect import Episode
 from recipes.tasks.number_game.play import GameResult, GameRound, Server
 from recipes.tasks.number_game.report import compare, read_games, summarise
 
@@ -19,7 +19,7 @@ def result(number, rights, *, temperature=0.0):
         rounds.append(GameRound(round=index, choice=1 if right else None, right=right, **shown, **said))
     facts = {"screen": "a", "began": "2026-01-01T00:00:00+0000", "seconds": 1.0}
     facts["server"] = Server("http://127.0.0.1/v1", "m", temperature, top_p=1.0, max_tokens=24)
-    episode = Game(split="test", number=number, deals=("red-1-2-3",) * len(rights))
+    episode = Episode(split="test", number=number, deals=("red-1-2-3",) * len(rights))
     score = 100 + sum(10 if right else -10 for right in rights)
     return GameResult(score=score, right=sum(rights), episode=episode, rounds=rounds, **facts)
 

@@ -17,6 +17,8 @@ from recipes.errors import RecipeError
 from recipes.tasks.number_game.rules import Appearance, Deal, query
 
 PAGE = Path(__file__).with_name("web") / "index.html"
+LOADING_MS = 20_000
+"""Milliseconds that the page has to load."""
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 # No GPU and no sandbox: containers have neither; the page is our own and reaches no network.
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-lcd-text")
@@ -59,17 +61,9 @@ def find_chromium() -> str:
 class ChromiumScreen:
     """One headless Chromium with one page; only the thread that makes it may use it. Failures are RecipeErrors."""
 
-    def __init__(self, name: str = "chromium", *, address: str = "", seconds: float = 20.0) -> None:
-        """Start the browser.
-
-        Args:
-            name: the screen's name in results and messages.
-            address: the page's URL; by default the page in this package.
-            seconds: timeout for loading a page.
-        """
+    def __init__(self, name: str) -> None:
+        """Start the browser; `name` is the screen's in results and messages."""
         self.name = name
-        self._address = address or PAGE.as_uri()
-        self._milliseconds = 1000 * seconds
         self._page: Any = None
         self._centres: list[list[float]] = []
         self._state: dict[str, str] = {}
@@ -87,17 +81,17 @@ class ChromiumScreen:
 
     def open(self, deals: list[Deal], appearance: Appearance) -> None:
         """Load the page with these rounds; the appearance's screen size is the window's."""
-        address = f"{self._address}?{query(deals, appearance)}"
+        address = f"{PAGE.as_uri()}?{query(deals, appearance)}"
         try:
             if self._page is None:
                 context = self._browser.new_context(reduced_motion="reduce")
                 self._page = context.new_page()
                 self._session = context.new_cdp_session(self._page)
             self._page.set_viewport_size({"width": appearance.width, "height": appearance.height})
-            self._page.goto(address, timeout=self._milliseconds)
-            self._page.wait_for_selector("#game[data-phase]", timeout=self._milliseconds)
+            self._page.goto(address, timeout=LOADING_MS)
+            self._page.wait_for_selector("#game[data-phase]", timeout=LOADING_MS)
         except Exception as error:
-            raise self._error(error, f"the page {self._address} does not load") from error
+            raise self._error(error, f"the page {PAGE.as_uri()} does not load") from error
         self._state = self._read_state()
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")

@@ -8,12 +8,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recipes.files import whole_folder
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
 from recipes.tasks.number_game.pixels import BrokenPNG, decoded, fitted
-from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, points
+from recipes.tasks.number_game.rules import POSITIONS, START, Appearance, Deal, Settings, balanced, parse_deal, points
 
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
@@ -22,39 +22,24 @@ MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Game(Appearance):
-    """The screen of an episode: appearance, split, number in the split, and the codes of its rounds."""
+class Episode(Appearance):
+    """One game to play: its screen, its split, its number there, and its rounds."""
 
     split: str
     number: int
-    deals: tuple[str, ...]
+    deals: tuple[str, ...]  # the codes of its rounds
+    taps: tuple[int, ...] = ()  # the cards that the collecting player taps
 
-
-@dataclass(frozen=True)
-class Episode:
-    """One game to play: its split, its number there, its rounds, how it looks, and the cards that are tapped."""
-
-    split: str
-    number: int
-    deals: tuple[Deal, ...]
-    appearance: Appearance
-    taps: tuple[int, ...]
+    @property
+    def rounds(self) -> list[Deal]:
+        """The lights and digits of its rounds."""
+        return [parse_deal(code) for code in self.deals]
 
     @property
     def key(self) -> str:
         """Name of its folder in the journal; other rounds or another appearance give another name."""
-        text = json.dumps(self.plan(), sort_keys=True)
+        text = json.dumps(vars(self), sort_keys=True)
         return f"{self.split}-{self.number:04d}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-    @property
-    def game(self) -> Game:
-        """The episode without the collecting player's taps."""
-        deals = tuple(deal.code for deal in self.deals)
-        return Game(**vars(self.appearance), split=self.split, number=self.number, deals=deals)
-
-    def plan(self) -> dict[str, Any]:
-        """All fields as a dict that can be written as JSON."""
-        return {**vars(self.game), "taps": self.taps}
 
 
 @dataclass(frozen=True)
@@ -69,7 +54,7 @@ class Round:
     @property
     def deal(self) -> Deal:
         """The light and the digits."""
-        return self.episode.deals[self.index]
+        return parse_deal(self.episode.deals[self.index])
 
 
 def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Episode]:
@@ -78,10 +63,12 @@ def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Epi
     deals = balanced(split, size, rng)
     episodes = []
     for start in range(0, size, settings.rounds):
-        part = tuple(deals[start : start + settings.rounds])
+        part = deals[start : start + settings.rounds]
         appearance = settings.appearance(split, rng)
-        taps = tuple(_tap(deal, rng) for deal in part)
-        episodes.append(Episode(split, start // settings.rounds, part, appearance, taps))
+        codes, taps = tuple(deal.code for deal in part), tuple(_tap(deal, rng) for deal in part)
+        episodes.append(
+            Episode(**vars(appearance), split=split, number=start // settings.rounds, deals=codes, taps=taps)
+        )
     return episodes
 
 
@@ -116,7 +103,7 @@ class Journal:
         with whole_folder(self.folder / episode.key) as draft:
             for index, image in enumerate(images):
                 (draft / f"{index:02d}.png").write_bytes(image)
-            record = {**episode.plan(), "scores": list(scores)}
+            record = {**vars(episode), "scores": list(scores)}
             (draft / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
     def rounds(self, episodes: Sequence[Episode]) -> Iterator[Round]:
@@ -169,8 +156,8 @@ def collect(
 def _play(screen: ChromiumScreen, episode: Episode) -> tuple[list[bytes], list[int]]:
     """The screenshots and the scores that they show; the page must agree with the rules on everything."""
     images, scores, score = [], [], START
-    screen.open(list(episode.deals), episode.appearance)
-    for deal, tap in zip(episode.deals, episode.taps, strict=True):
+    screen.open(episode.rounds, episode)
+    for deal, tap in zip(episode.rounds, episode.taps, strict=True):
         images.append(fitted(screen.screenshot(), MOST_TOKENS))
         scores.append(score)
         check_agreement(screen, f"{episode.key}: the page shows", screen.deal(), deal)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from recipes.chat_server import ChatServer
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
-from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, Game
+from recipes.tasks.number_game.collect import MOST_TOKENS, Episode
 from recipes.tasks.number_game.pixels import fitted
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
@@ -118,7 +118,7 @@ class GameResult:
     server: Server
     began: str  # local start time
     seconds: float  # duration of the episode
-    episode: Game  # what was played
+    episode: Episode  # what was played, without taps
     rounds: list[GameRound]
 
 
@@ -166,8 +166,8 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
     rounds: list[GameRound] = []
-    screen.open(list(episode.deals), episode.appearance)
-    for index, deal in enumerate(episode.deals):
+    screen.open(episode.rounds, episode)
+    for index, deal in enumerate(episode.rounds):
         rounds.append(_play_round(screen, deal, index, agent, folder))
         screen.advance()
     result = GameResult(
@@ -177,7 +177,7 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
         server=agent.server,
         began=began,
         seconds=round(time.monotonic() - start, 3),
-        episode=episode.game,
+        episode=replace(episode, taps=()),
         rounds=rounds,
     )
     check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result.score)
@@ -217,5 +217,6 @@ def _play_round(screen: ChromiumScreen, deal: Deal, index: int, agent: Agent, fo
 def _folder_name(episode: Episode, server: Server) -> str:
     """A name from everything that a result depends on; the server's address is not part of it."""
     sampling = [server.model, *(getattr(server, name) for name in SAMPLING)]
-    text = json.dumps([*sampling, vars(episode.game)], sort_keys=True)
+    shown = {name: value for name, value in vars(episode).items() if name != "taps"}
+    text = json.dumps([*sampling, shown], sort_keys=True)
     return f"episode_{episode.number + 1:03d}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"

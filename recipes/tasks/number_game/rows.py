@@ -58,7 +58,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
                 "source": "browser",
                 "width": width,
                 "height": height,
-                **episode.appearance.facts(),
+                **episode.facts(),
             },
         )
 

@@ -79,7 +79,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     assert len(list(tmp_path.glob("train-*"))) == 2
     assert run(episodes, tmp_path) == ((2, 3, 8), 14)
     rounds = list(Journal(tmp_path).rounds(episodes))
-    assert [each.deal for each in rounds] == [deal for episode in episodes for deal in episode.deals]
+    assert [each.deal for each in rounds] == [deal for episode in episodes for deal in episode.rounds]
     assert run(planned("train", 14, SETTINGS, seed=2), tmp_path)[0].resumed == 0, "another plan, other episodes"
 
 

@@ -44,7 +44,7 @@ def run(agent, folder, episodes=EPISODES):
 
 
 def test_whole_episodes_in_chromium(chromium_path, agent, tmp_path):
-    answers = [deal.answer for episode in EPISODES for deal in episode.deals]
+    answers = [deal.answer for episode in EPISODES for deal in episode.rounds]
     oracle, requests = agent(f"I see three cards. Answer: {answer}" for answer in answers)
     (first, second), _ = run(oracle, tmp_path)
     assert [(each.score, each.right) for each in (first, second)] == [(130, 3)] * 2
