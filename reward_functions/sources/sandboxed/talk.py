@@ -573,8 +573,7 @@ def _same_items(items: Any, expected: dict[str, Any]) -> bool:
 
 def _json_key(key: Any) -> str:
     """Return JSON's text of a key that is not text."""
-    constants = {None: "null", True: "true", False: "false"}
-    return constants[key] if key is None or isinstance(key, bool) else repr(key)
+    return SCALARS[key] if key is None or isinstance(key, bool) else repr(key)
 
 
 def execute(test: Test, look: Callable[[str], Any]) -> None:
