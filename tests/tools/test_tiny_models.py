@@ -24,6 +24,8 @@ from tools.tiny_models.custom import Custom
 from tools.tiny_models.gsm8k import GSM8K
 from tools.tiny_models.text import chats, dataset
 
+pytestmark = pytest.mark.timeout(240)  # demonstrations of whole pools: 10 s, and 60 beside six busy processes
+
 TEXTS = [Countdown(), GSM8K(), Custom()]
 TEXT = pytest.mark.parametrize("task", TEXTS, ids=lambda task: task.name)
 TOKENIZERS = {task.name: task.tokenizer() for task in TEXTS}

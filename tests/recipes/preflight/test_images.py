@@ -90,4 +90,6 @@ def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(
     assert "row 1 " in dropped
     (dropped,) = checked([GOOD, (PROMPT + " Which card?" * 1000, [picture(56, 56)])])
     assert "row 1 " in dropped, "a long text beside a small image"
+    (dropped,) = checked([(PROMPT + "\u54ea" * 1000, [picture(560, 560)]), (PROMPT, [picture(840, 840)])])
+    assert "row 0 " in dropped, "a Chinese character has more tokens than a Latin letter"
     mistake(lambda: checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false"))

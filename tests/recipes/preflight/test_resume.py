@@ -202,6 +202,12 @@ def test_a_checkpoint_of_another_run_is_compared_too(make, files, refused, resum
     assert resumes(2, other)
     refused("algorithm.kl_coef", other, "algorithm.kl_coef=0.5")
     assert "load_checkpoint_path" in refused("", f"trainer.load_checkpoint_path={files}").where
+    for file in VERL.files_of(saved, 1, EVERYTHING):
+        if "rank_0" in file.name:
+            for rank in (0, 1):
+                shutil.copy(file, file.with_name(file.name.replace("1_rank_0", f"2_rank_{rank}")))
+            file.unlink()
+    refused("ranks: 2 -> 1", other)
 
 
 VERLS_OWN = [
