@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from recipes.config import objective
@@ -19,7 +18,6 @@ from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
-from recipes.paths import ROOT
 
 
 def lacks(package: str, environ: Mapping[str, str]) -> bool:
@@ -44,7 +42,7 @@ STRATEGY = "worker.actor.strategy"
 def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
     key, on_cpus = "worker.actor.model.override_config", recipe.hardware == "cpu"
-    architecture = model_config(model_folder(recipe.worker.actor.model.model_path)).get("model_type")
+    architecture = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type")
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     decided_by = "worker.actor.padding_free" if on_cpus else key
     by_machine = recipe.source_of(decided_by).layer == "hardware" and (on_cpus or attention not in (None, "sdpa"))
@@ -125,14 +123,9 @@ FUSED_WIDTH = 128
 (`hidden_size % 128 == 0`)."""
 
 
-def model_folder(name: str | None) -> Path | None:
-    """The folder of a local model: its path as it is typed, or relative to the repository's root."""
-    return local_model(name) or local_model(str(ROOT / (name or "")))
-
-
 def model_shape(name: str | None) -> Shape | None:
     """The sizes of a local model, or of a published one by its name; None where they are not known."""
-    return shape(model_folder(name)) or published_shape(name or "")
+    return shape(local_model(name)) or published_shape(name or "")
 
 
 def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
@@ -190,14 +183,14 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
 
 
 def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
-    """Return the memory settings (`fit.KEYS`) that a file or the user set, and those that memory never decides."""
+    """Return the memory settings (`fit.KEYS`) that `fit` must keep: all but the hardware layer's, and `_passes`."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
     return decided | _passes(recipe, plan)
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """Return what memory does not decide: passes of a fixed number of responses, with their recomputation; no fused
-    Adam with EasyR1 or another optimiser."""
+    """Return tokens and recomputation of passes with a fixed number of responses; `fused_adam` is false on EasyR1, or
+    with another optimiser than AdamW."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -235,7 +228,7 @@ def vllm_filled(recipe: Recipe) -> list[Setting]:
         settings.append(Setting(DECODING, sequences, Source("hardware", "a step's responses over vLLM's engines")))
     if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
         settings.append(Setting(GRAPHS, fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}")))
-    config = text_config(model_config(model_folder(recipe.worker.actor.model.model_path)))
+    config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
     scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
     if recipe.worker.actor.use_fused_kernels and scaled:
         settings.append(

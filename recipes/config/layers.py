@@ -188,7 +188,8 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
     """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
 
-    Raises RecipeError where one layer gives a key two values by different spellings, or the user gives it two.
+    Raises RecipeError where one layer gives a key different values: a file by two spellings, variables or arguments in
+    any case.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}

@@ -72,7 +72,10 @@ def constant_length(recipe: Recipe) -> int | None:
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """KL that acts nowhere, and invalid clip ratios; CISPO's low ratio may exceed the high one (no lower bound)."""
+    """Yield errors for KL that is on but placed nowhere, and for a low clip ratio above the high one.
+
+    CISPO may have one: its low ratio of 1 or more means that there is no lower bound.
+    """
     algorithm = recipe.algorithm
     if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
         yield recipe.error(

@@ -1,4 +1,4 @@
-"""From a task's name to a resolved recipe: four layers, each key with the layer that set it."""
+"""From a task's name to a resolved recipe: layers of settings, and each key with the layer that set it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def load(
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
 
     Raises:
-        RecipeError: an unknown key or variable, a wrong type, or settings that disagree; the error names key and layer.
+        RecipeError: an unknown key or option, a wrong type, or settings that disagree; the error names key and layer.
     """
-    environ = os.environ if environ is None else environ  # read now: datasets replaces os.environ (map, num_proc)
+    environ = os.environ if environ is None else environ  # not as a default: `datasets` replaces os.environ
     path = find(task_or_path)
     shown = shown_path(path)
     tree = read(path)
@@ -200,12 +200,17 @@ EXPERIMENT = "{experiment_name}"
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """Fill every null key whose value follows from other keys or from the machine."""
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
+    recipe = changed(recipe, _located(recipe, MODEL))  # first: the next ones look into the model's folder
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))
-    listed, by_user = recipe.trainer.logger, recipe.source_of("trainer.logger").by_user
-    paths = located(Recipe, {path: recipe.value(path) for path in leaves(Recipe)}, recipe.sources)
-    values = {**paths, "trainer.logger": loggers(list(listed), by_user, environ)}
-    return changed(recipe, [Setting(path, value, recipe.source_of(path)) for path, value in values.items()])
+    key, source = "trainer.logger", recipe.source_of("trainer.logger")
+    logger = Setting(key, loggers(list(recipe.trainer.logger), source.by_user, environ), source)
+    return changed(recipe, [*_located(recipe, *leaves(Recipe)), logger])
+
+
+def _located(recipe: Recipe, *keys: str) -> list[Setting]:
+    paths = located(Recipe, {key: recipe.value(key) for key in keys}, recipe.sources)
+    return [Setting(key, path, recipe.source_of(key)) for key, path in paths.items()]
 
 
 def _places(recipe: Recipe) -> list[Setting]:
@@ -218,7 +223,7 @@ def _places(recipe: Recipe) -> list[Setting]:
         "rollout_data_dir": str(run_dir(experiment) / "rollouts"),
         "validation_data_dir": str(run_dir(experiment) / "validation"),
     }
-    set_ = {name: given for name in follows if (given := getattr(trainer, name)) is not None}
+    set_ = {name: given for name in follows if (given := getattr(trainer, name))}
     keys = {f"trainer.{name}": value.replace(EXPERIMENT, experiment) for name, value in (follows | set_).items()}
     return [Setting(key, value, recipe.sources.get(key, source)) for key, value in keys.items()]
 

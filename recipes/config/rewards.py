@@ -14,7 +14,7 @@ from recipes.python_files import helpers, name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
 WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "engines" / "reward_with_helpers.py", "RECIPES_REWARD_FILE"
-"""The file that the trainer loads instead of a reward that imports its neighbours; the variable has its path."""
+"""The trainer loads WITH_HELPERS in place of a reward that imports files beside it, whose path REWARD_FILE has."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
 
 

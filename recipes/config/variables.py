@@ -26,7 +26,7 @@ CONTROLS = {
     "WATCHDOG_MINUTES": "minutes without output and work before a run is given up, longer by what it measured; "
     "default: 5",
 }
-"""Variables that steer the launcher and set no key -> what they do."""
+"""Variables that steer the launcher and the scripts and set no key -> what they do."""
 
 
 def variable_names(schema: type[BaseModel] = Recipe) -> set[str]:

@@ -60,7 +60,7 @@ class Conversion:
     template: Path | None = None
     columns: Columns = field(default_factory=Columns)
     val_share: float = 0.05  # share of each source that is held out by the rule of `Prompts.held_out`
-    seed: int = 1  # of the choice
+    seed: int = 1  # of the choice of held-out prompts
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -274,7 +274,8 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     """Convert one whole file with the recipe's system prompt and template; finished rows are returned unchanged.
 
     Returns:
-        The parquet file, below `artifacts/data/custom` under the content's hash.
+        The parquet file: `path` itself where its rows are finished, else below `artifacts/data/custom`, under the
+        content's hash.
 
     Raises:
         RecipeError: the file is missing, or records are wrong (the first 20 are listed, with their lines).

@@ -1,8 +1,8 @@
 """Prompt lengths in tokens, as the trainer counts them.
 
 Every prompt of a split is counted, and the counts are cached for each tokenizer, because importing transformers takes
-seconds. recipes/preflight/images.py counts prompts with images. verl itself drops longer prompts where
-data.filter_overlong_prompts is on.
+seconds. recipes/preflight/images.py counts prompts with images. verl itself drops prompts longer than
+data.max_prompt_length where data.filter_overlong_prompts is on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
 def count_split(
     path: Path, tokenizer: str, chat_template: str | None = None, *, trust_remote_code: bool = False
 ) -> Counter[int]:
-    """Count a split's prompts by their length in tokens, chat template included; images count as 0.
+    """Count a split's prompts by their length in tokens, chat template included; of an image its mark is counted.
 
     If the file has a manifest and the tokenizer is a local folder, the counts are cached beside the file, until the
     rows, the tokenizer's files or the template change.

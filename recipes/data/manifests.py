@@ -24,10 +24,10 @@ class Manifest(BaseModel):
     settings: Mapping[str, Any] = {}  # of the generator, the conversion or the filter that made the rows
     counts: Mapping[str, Any] = {}  # numbers and tables of the rows, such as rows by data source
     dropped: Mapping[str, int] = {}  # rows that were left out, by reason
-    file: str = ""  # the parquet file's name; below its row count, size and digest
-    rows: int
-    bytes: int = 0
-    sha256: str
+    file: str = ""  # the parquet file's name
+    rows: int  # in the parquet file
+    bytes: int = 0  # size of the parquet file
+    sha256: str  # of the parquet file
     columns: Mapping[str, str] = {}  # name -> Arrow type
     written_by: Mapping[str, str] = {}
 

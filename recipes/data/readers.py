@@ -37,7 +37,7 @@ class Columns:
     prompt: str = "prompt"
     ground_truth: str = "ground_truth"
     images: str = "images"
-    data_source: str | None = None  # of records that name none
+    data_source: str | None = None  # the source of records that name none
     truth_needed: bool = True  # a record without a ground truth is a mistake
     sources: tuple[str, ...] = ()  # data sources that the reward knows; empty where it takes any
     turns: bool = True  # a prompt may have several messages of the user, which EasyR1 does not take

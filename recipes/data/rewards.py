@@ -39,7 +39,7 @@ def load_reward(location: str | Path) -> ModuleType:
 
 
 def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
-    """Raise if the reward's import would find another module instead of the one of that name beside the reward."""
+    """Raise if another module hides a file beside the reward from the reward's import of that name."""
     for name, file in beside.items():
         found = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
         origin = found.origin if found else None

@@ -75,8 +75,8 @@ class Prompts:
         Rows of a source with the same prompt form a group. Rows with images are grouped by image instead; of several
         images of a row, the one that occurs in most rows counts. Groups are held out in the order of their
         fingerprints, up to `share` of the source's groups and `share` of its rows, and up to `MOST_VALIDATION` of
-        either; a group with more rows than are left is skipped. If none fits, the smallest group is held out. From a
-        source with a single group nothing is held out.
+        either; a group larger than what is still allowed is skipped. If none fits, the smallest group is held out. From
+        a source with a single group nothing is held out.
         """
         held = Counter(key for keys in self._keys for key in set(keys))
         group_of_row = [max(keys, key=lambda key: (held[key], -key)) for keys in self._keys]

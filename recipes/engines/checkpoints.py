@@ -1,7 +1,7 @@
 """Checkpoints: each engine's files, the last whole step, the best one, merged adapters, a resumed run's optimiser.
 
-verl's engine and trainer (`verl/engine.py`, `verl/upstream.py`, `verl/trainer.py`) and EasyR1's patches
-(`easyr1/hooks.py`) call the functions for models and optimisers.
+Our engine, changes and trainer for verl (`engines/verl/engine.py`, `upstream.py`, `trainer.py`) and EasyR1's patches
+(`engines/easyr1/hooks.py`) call the functions for models and optimisers.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
 
 
 def name_the_type(folder: Path) -> None:
-    """Set `dtype` in `config.json` to the dtype of the folder's safetensors files, if all tensors share one."""
+    """Set `dtype` in `config.json` to that of the safetensors files, if all share one; remove `attn_implementation`."""
     from safetensors import safe_open
 
     types = set()

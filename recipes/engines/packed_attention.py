@@ -8,8 +8,8 @@ transformers under the name `NAME`, through the functions that transformers expe
 - `attn_implementation=NAME` (verl: `model.override_config`) selects it for text models and vision towers;
 - Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 
-`verl/engine.py` and `cpu/engine.py` register it in each process where verl builds a model. The kernel itself runs
-on GPUs only; on CPUs `one_by_one` replaces it.
+`engines/verl/engine.py` and `engines/cpu/engine.py` register it in each process where verl builds a model. The kernel
+itself runs on GPUs only; on CPUs `one_by_one` replaces it.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _differences(base: Collector, trained: Collector) -> dict[str, Interval]:
     for name in (name for name in base.columns if name in trained.columns):
         bounds = metric_of(name).bounds
         span = bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
-        differences[name] = base.interval(name, trained.columns[name] - base.columns[name], span)
+        differences[name] = base.interval(trained.columns[name] - base.columns[name], span)
     return differences
 
 

@@ -171,7 +171,7 @@ class Collector:
         """ "accuracy", or "score" where the reward states none."""
         return "accuracy" if "accuracy" in self.columns else "score"
 
-    def interval(self, name: str, values: np.ndarray, bounds: tuple[float, float] | None) -> Interval:
+    def interval(self, values: np.ndarray, bounds: tuple[float, float] | None) -> Interval:
         """The mean of one value per question with its interval."""
         return mean_with_interval(values, bounds=bounds, seed=self.sampling.seed, clusters=self.clusters)
 
@@ -185,9 +185,7 @@ class Collector:
             questions=count,
             different=count if self.clusters is None else len(set(self.clusters)),
             responses=count * self.sampling.n,
-            figures={
-                name: self.interval(name, values, metric_of(name).bounds) for name, values in self.columns.items()
-            },
+            figures={name: self.interval(values, metric_of(name).bounds) for name, values in self.columns.items()},
             groups=self._groups() if self.sampling.n > 1 else {},
             reasons=dict(self.reasons.most_common()),
             failures=self.failures,

@@ -58,7 +58,7 @@ class Result:
     headline: Headline  # the one sentence at the top
     probe: Probe | None  # result of the signal probe
     comparison: Comparison | None  # of two models
-    filtered: Filtered | None  # result of the signal probe
+    filtered: Filtered | None  # the rows that the signal probe kept
 
     @property
     def sampled(self) -> PassSummary:

@@ -37,7 +37,7 @@ FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
 class Sizes:
     """Numbers of images by part, and of examples in a query's pool. Validation and test queries have two pools each."""
 
-    frozen: int = 40  # train the frozen classifier
+    frozen: int = 40  # images on which the frozen classifier is trained
     validation: int = 257
     test: int = 600
     train: int = 900  # are queries, and fill the pools

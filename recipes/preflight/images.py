@@ -87,7 +87,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
                 f"row {number} has a broken image: {reason}", where=where, fix="make it again, or leave the row out"
             ) from error
         if images:
-            found.append(Row(number, messages, images, pixels / 784 + len(json.dumps(messages)) / 4))
+            found.append(Row(number, messages, images, pixels / 784 + len(json.dumps(messages, default=str)) / 4))
             found = [max(found, key=lambda one: one.size), min(found, key=lambda one: one.size)]
     return found
 

@@ -30,8 +30,8 @@ class Response:
     prompt: str  # what was asked
     text: str  # what was answered
     truth: str  # the ground truth
-    score: float  # that training uses
-    accuracy: float | None  # that the reward states, in [0, 1]; None where it states none
+    score: float  # what training uses
+    accuracy: float | None  # what the reward states, in [0, 1]; None where it states none
 
     @property
     def value(self) -> float:

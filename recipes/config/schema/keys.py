@@ -45,7 +45,7 @@ DEFAULT = Source("default", "default of the schema")
 class Setting:
     """The value of a dotted key, as text where a variable or an argument gives it.
 
-    `spelled` is the name as it was written, for messages: the path, verl's own name, a variable's, or an argument.
+    `spelled` is the name as it was written, for messages: verl's own, a variable's, or an argument; "" for the path.
     """
 
     path: str
@@ -88,18 +88,18 @@ class KeyInfo:
     """Facts about a key besides its type."""
 
     doc: str = ""  # what the key does: the text below its declaration
-    variable: str = ""  # environment variable that sets the key, then synonyms, by blanks; it may set several keys
+    variable: str = ""  # variable that sets the key, then synonyms, separated by spaces; it may set several keys
     option: str = ""  # short names on the command line, besides those of the variable; the first is the usual one
     verl: tuple[str, ...] = ()  # verl's dotted names of the same quantity; empty where verl has none
     convert: Callable[[Any], Any] | None = None  # from the value to verl's, where they differ
     computed: bool = False  # engines/verl/translation.py computes verl's values, from this key and others
-    alias: bool = False  # verl's first name holds the same value, so that it may be written instead of the key's own
+    alias: bool = False  # users may write verl's first name instead, which holds the same value
     engines: tuple[str, ...] = BOTH  # engines that implement the key; the others accept only its default
     values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # engine -> what it accepts, if not all
-    path: PathKind | None = None  # "input" must exist; "model", "data": or on a hub; "output" is made by the run
+    path: PathKind | None = None  # "input" must exist; "model" and "data" too, or be on a hub; the run makes "output"
     resume: Resume | None = None  # effect of a changed value on a resumed run
     fixed: str = ""  # why a resumed run cannot change the value; empty where it can
-    needs: str = ""  # the key, of the same group or dotted, that must be on for this one to be read
+    needs: str = ""  # name of a key in the same group, or a dotted path; this one has an effect only if that one is on
     launcher: bool = False  # the launcher reads it, and no engine does
     left_open: bool = False  # null: `resolve.derive` finds a value from the machine and other keys, or the default
 

@@ -1,4 +1,4 @@
-"""verl's keys and the environment variables of a run on CPUs, from the recipe alone.
+"""verl's keys and the environment variables of a run on CPUs, from the recipe, the environment and the machine.
 
 Only what a recipe has no key for is here. What it has keys for (float32, no CUDA graphs, ...) is in
 configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported: `DRY_RUN=1` calls these functions too.

@@ -1,8 +1,8 @@
 """What EasyR1's patched source calls to write metrics, responses and whole models, and to run without a GPU.
 
 `trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names too. A dump has
-one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Only the functions that a rank
-calls import torch.
+one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Importing this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def sampled(completions: Iterable[Any], responses: Any) -> Any:
 
 
 class Parts(dict[str, list[float]]):
-    """EasyR1's dict, part of the reward -> list of values; `rows` is what the reward function returned, by response."""
+    """EasyR1's dict from a part of the reward to its values; `rows` has the reward's whole result for each response."""
 
     def __init__(self, parts: Mapping[str, list[float]], rows: _Rows) -> None:
         super().__init__(parts)

@@ -1,4 +1,4 @@
-"""`python -m recipes.engines.easyr1.main key=value ...`: EasyR1's own entry point.
+"""`python -m recipes.engines.easyr1.main key=value ...`: start EasyR1's trainer.
 
 Without a GPU its driver, its Ray actors and vLLM are forked from one process that has imported everything, as verl's
 are (`recipes/engines/start`). On GPUs Ray starts each process.
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def cluster() -> dict[str, Any]:
-    """Return `ray.init`'s arguments for the cluster that it starts; none where `RAY_ADDRESS` names a cluster.
+    """Return the arguments with which EasyR1 starts a Ray cluster; none where `RAY_ADDRESS` names one.
 
     On CPUs the cluster has logical GPUs, since EasyR1 schedules its ranks by GPUs only.
     """

@@ -8,7 +8,7 @@ A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices
   capability of the current device.
 
 During the imports both get what `nvidia-smi` reports; any other call that needs CUDA fails in `torch.cuda._lazy_init`.
-Nothing reports a block's shared memory, so vLLM's linear-attention kernels choose their smaller sizes.
+`nvidia-smi` does not report a block's shared memory, so vLLM's linear-attention kernels choose their smaller sizes.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ Job = Callable[[], int]
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import `modules` and keep the collector from touching, and so copying, what they made.
+    """Import `modules`, then freeze the garbage collector, so that a collection in a child copies no shared page.
 
     A module that is not installed, or cannot be imported here, is left to the process that needs it.
     """
@@ -111,7 +111,7 @@ class ForkServer:
                     return job
 
     def _fork(self, when_orphaned: int) -> int:
-        """Fork a child with the handlers from before `serve`; a signal that arrives meanwhile is delivered to these.
+        """Fork a child with the handlers from before `serve`, which also handle a signal that came during the fork.
 
         Args:
             when_orphaned: signal that the child gets when the server ends.
@@ -180,7 +180,7 @@ def _become(request: dict[str, Any], received: list[int], connection: socket.soc
     os.chdir(request["cwd"])
     sys.argv = list(request["argv"])
     code = request["argv"][0] == "-c"
-    # Ray sets OMP_NUM_THREADS in an actor without CPUs of its own, as verl's are, to 1: too late for an imported torch.
+    # Ray sets OMP_NUM_THREADS=1 in an actor without CPUs of its own, as verl's are, but torch has read it by then.
     _renew_libraries(os.environ.get("OMP_NUM_THREADS", "" if code else "1"))
     if interpreter := os.environ.get(spawn.INTERPRETER):
         multiprocessing.set_executable(interpreter)  # what this process starts is forked too

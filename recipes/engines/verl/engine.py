@@ -113,8 +113,8 @@ KERNELS = (
 )
 ANY_VALUE = ("num_tokens", "split_idx")
 ANY_ADDRESS = ("labels_ptr", "maximum_ptr", "accu_ptr", "d_entropy_ptr", "d_logprobs_ptr", "entropy_b_ptr")
-"""Arguments on whose value, and pointers on whose alignment, Triton shall not specialise a kernel. The pointers are to
-tensors with one number a token."""
+"""Triton does not specialise kernels on the value of `ANY_VALUE`, nor on the alignment of the pointers `ANY_ADDRESS`,
+which are to tensors with one number a token."""
 
 
 def compile_once(kernels: Any) -> None:
@@ -244,7 +244,7 @@ def _pin(handles: Iterable[FrozenHandle]) -> None:
 
 @functools.cache
 def register() -> None:
-    """Make verl choose the losses of `on_policy.py`, and packed attention where flash-attn is missing."""
+    """Make verl choose the losses of `on_policy.py`, packed attention where flash-attn is missing, and our changes."""
     on_policy.register()
     if importlib.util.find_spec("flash_attn") is None:
         packed_attention.register()

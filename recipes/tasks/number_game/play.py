@@ -33,7 +33,7 @@ class Server:
     temperature: float = 0.6
     top_p: float = 0.95
     max_tokens: int = 128
-    retries: int = 4  # tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4, 8 seconds apart
+    retries: int = 4  # tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4 seconds apart
     asks: int = 3  # showings of a screenshot, at most, until a response has an answer; one if the temperature is 0
     timeout: float = 120.0  # seconds for one request
 

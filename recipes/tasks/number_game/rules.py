@@ -155,10 +155,9 @@ def query(deals: Sequence[Deal], appearance: Appearance) -> str:
 class Settings:
     """Sizes and appearances of a data set."""
 
-    # Screenshots in each split: nine batches of 128, and 128 of each cell of light and answer, so that no deal comes
-    # twice; 32 of each cell.
+    # Screenshots: nine batches of 128, and 128 of each cell of light and answer, so that no deal comes twice.
     train_size: int = 1152
-    test_size: int = 288
+    test_size: int = 288  # 32 of each cell
     rounds: int = 10  # in an episode
     languages: tuple[str, ...] = ("en",)  # of the page, one drawn for each episode
     # "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so too, but no

@@ -75,6 +75,15 @@ def test_what_somebody_decides_stays_and_the_rest_follows(monkeypatch):
     assert (given_.worker.rollout.max_num_seqs, given_.worker.rollout.cudagraph_capture_sizes[-1]) == (77, 77)
 
 
+def test_a_model_below_another_folder_of_artifacts_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "config.json").write_text(json.dumps({**published()[FOUR], "logits_scaling": 8}))
+    recipe = recipe_on(monkeypatch, H200, 1, MODEL_PATH="artifacts/models")
+    assert of(recipe, "recompute", "update_tokens")[1] != fit.TOKENS_OF_UNKNOWN_MODEL
+    assert not recipe.worker.actor.use_fused_kernels, "the fused head does not scale logits"
+
+
 @pytest.mark.parametrize("config", [{}, [], {**published()[FOUR], "experts": 8}])
 def test_nothing_is_fitted_to_a_model_or_a_gpu_that_is_not_known(monkeypatch, tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(config))
