@@ -61,7 +61,7 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def inline(figure: Any, name: str, description: str) -> str:
-    """A matplotlib figure as an `<svg>` element; `name` prefixes its ids, `description` is read out to the blind."""
+    """A matplotlib figure as an `<svg>` element; `name` prefixes its ids, and screen readers read `description`."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -82,7 +82,7 @@ def templates(folder: Path, html: bool = True) -> Environment:
 
 
 def draw_means(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
-    """A curve of means by step with their 95% intervals."""
+    """Draw a curve of means by step with their 95% intervals."""
     values = [interval.value for interval in curve.values()]
     low, high = interval_ends(curve)
     below = [value - end for value, end in zip(values, low, strict=True)]

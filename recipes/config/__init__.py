@@ -1,4 +1,4 @@
-"""Recipes: a typed schema, four layers, one table of environment variables, and the accounting of a step."""
+"""Recipes: a typed schema, layers of settings, environment variables, and the accounting of a step."""
 
 from __future__ import annotations
 

@@ -183,7 +183,8 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
 
 
 def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
-    """Return the memory settings (`fit.KEYS`) that `fit` must keep: all but the hardware layer's, and `_passes`."""
+    """Return the memory settings (`fit.KEYS`) that `fit` must keep: those that the hardware layer did not set, and
+    those that `_passes` returns."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
     return decided | _passes(recipe, plan)
 
@@ -218,7 +219,7 @@ def _reference_bytes(recipe: Recipe) -> int:
 
 
 def vllm_filled(recipe: Recipe) -> list[Setting]:
-    """Replace nulls of vLLM's batches, and leave out the fused head where a model changes its logits."""
+    """Replace null batch sizes of vLLM, and turn the fused head off where a model changes the logits after it."""
     rollout = recipe.worker.rollout
     settings: list[Setting] = []
     sequences = rollout.max_num_seqs
@@ -238,7 +239,7 @@ def vllm_filled(recipe: Recipe) -> list[Setting]:
 
 
 def memory_filled(recipe: Recipe) -> list[Setting]:
-    """Replace nulls by the fastest settings that fit the free memory of the GPU that has the least."""
+    """Replace null values by the fastest settings that fit the GPU with the least free memory."""
     plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
     tokens = recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN["forward_tokens"]
     chosen = vars(plan) if plan else fit.UNKNOWN | {"forward_tokens": tokens}

@@ -35,7 +35,7 @@ VERL = "verl"
 
 
 def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Nested mappings to dotted keys. A mapping that is empty, or whose path is in `stops`, stays a value."""
+    """Turn nested mappings into dotted keys. A mapping that is empty, or whose path is in `stops`, stays a value."""
     stop = frozenset(stops)
     flat: dict[str, Any] = {}
     for name, value in tree.items():
@@ -48,7 +48,7 @@ def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = ""
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys to nested mappings; the inverse of `flatten`."""
+    """Turn dotted keys into nested mappings; the inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, name = path.split(".")
@@ -85,7 +85,7 @@ def _tree(text: str) -> Any:
 
 
 def parse(text: str) -> Any:
-    """One value as YAML has it, with `1e-6` a number; text that is no YAML stays text."""
+    """Parse one value as YAML; `1e-6` becomes a number, and text that is not valid YAML stays text."""
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
@@ -94,7 +94,7 @@ def parse(text: str) -> Any:
 
 
 def parse_as(text: str, annotation: Any) -> Any:
-    """The text of a variable or argument, parsed for its type: null and lists here, everything else by pydantic.
+    """Parse null and lists in the text of a variable or argument; pydantic later converts every other type.
 
     Items of a list are separated by commas, or stand in YAML's brackets; a single text may stand for a list of one.
     """
@@ -161,7 +161,7 @@ def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION
 
 
 def open_leaf(schema: type[BaseModel], path: str) -> str | None:
-    """The key with a free mapping that `path` lies in."""
+    """Return the key whose free mapping contains `path`; None where there is none."""
     return next((group for group in groups(path) if group in leaves(schema) and leaves(schema)[group].is_open), None)
 
 
@@ -186,10 +186,10 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
 
 
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
-    """Later settings win; free mappings are merged. Returns flat values, and the source of each key.
+    """Merge settings: later ones win, and free mappings are merged. Returns flat values, and the source of each key.
 
-    Raises RecipeError where one layer gives a key different values: a file by two spellings, variables or arguments in
-    any case.
+    Raises RecipeError where one layer gives a key two different values: in files only if the key is spelled in two
+    ways, in variables and arguments always.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}

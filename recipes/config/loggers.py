@@ -1,4 +1,4 @@
-"""Loggers: which take part, where they write, and whether the user has a login at Weights & Biases."""
+"""Loggers: which ones a run uses, where they write, and whether the user has a login at Weights & Biases."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def logged_in(environ: Mapping[str, str]) -> bool:
 
 
 def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:
-    """Return the loggers that take part; `wandb` only if the user asks for it in this run or is logged in.
+    """Return the loggers that the run uses; `wandb` only if the user asks for it in this run or is logged in.
 
-    A WANDB_MODE asks for `wandb`; the mode `disabled` drops `wandb` despite a login. `file` always takes part:
+    Setting WANDB_MODE asks for `wandb` too; the mode `disabled` drops `wandb` despite a login. `file` is always used:
     progress, history and the closing table are read from it.
     """
     mode = environ.get("WANDB_MODE", "").strip()

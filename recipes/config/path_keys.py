@@ -1,4 +1,4 @@
-"""Keys that hold paths: makes them absolute on load, and lists them for the checks."""
+"""Make the paths in a recipe's keys absolute on load, and list them for the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a task's name to a resolved recipe: layers of settings, and each key with the layer that set it."""
+"""Resolve a task's name into a recipe: merge the layers of settings, and record which layer set each key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(
         arguments: `--option value` and `key=value`; `key` is the full name of a key of the schema or of verl, the name
             of a variable, or one of `CONTROL_OPTIONS`.
         environ: where variables are read; the process's environment by default.
-        hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has.
+        hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has, but not over the option `--gpus`.
 
     Raises:
         RecipeError: an unknown key or option, a wrong type, or settings that disagree; the error names key and layer.
@@ -198,7 +198,7 @@ EXPERIMENT = "{experiment_name}"
 
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
-    """Fill every null key whose value follows from other keys or from the machine."""
+    """Fill null keys from other keys and the machine, undo defaults that the model cannot use, make paths absolute."""
     by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
     recipe = changed(recipe, _located(recipe, MODEL))  # first: the next ones look into the model's folder
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):

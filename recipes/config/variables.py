@@ -1,4 +1,4 @@
-"""Environment variables, `--options` and `key=value` arguments: one table, variable -> key."""
+"""Read settings from environment variables, `--options` and `key=value` arguments."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
     return sorted(likeness, key=lambda other: (-likeness[other], other))
 
 
-# Above these `difflib` ratios a name is a misspelling. Up to SHORT letters less is enough: LR and LRR have 0.8.
+# A name is a misspelling if its `difflib` ratio exceeds SLIP, or SLIP_OF_SHORT for names of up to SHORT letters: the
+# ratio of LR and LRR is 0.8.
 SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
@@ -129,7 +130,7 @@ def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseMod
 
 
 def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> Iterator[Argument]:
-    """Options and `key=value` arguments in their order; in either form a variable's name sets all the variable's keys.
+    """Yield options and `key=value` arguments in order; in both forms a variable's name sets all keys of the variable.
 
     Dotted keys are not checked here. Raises RecipeError for an unknown option, one without a value, or an argument that
     is neither.

@@ -60,7 +60,7 @@ class Conversion:
     template: Path | None = None
     columns: Columns = field(default_factory=Columns)
     val_share: float = 0.05  # share of each source that is held out by the rule of `Prompts.held_out`
-    seed: int = 1  # of the choice of held-out prompts
+    seed: int = 1  # seed for the choice of held-out prompts
 
     @cached_property
     def digests(self) -> dict[Path, str]:
@@ -303,8 +303,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     Files that the recipe itself names and that are missing are made by its `prepare` command.
 
     The training and validation files are converted if one of them is not finished (`is_finished`): JSON, JSONL, CSV, or
-    parquet without the engine's columns. Without a validation file, the training files are converted in any case, and
-    a share of their rows is held out for validation.
+    parquet without the engine's columns. Without a validation file, the training files are always converted, and a
+    share of their rows is held out for validation. Nothing is converted where a file is on a hub or behind a URL.
 
     Args:
         recipe: as loaded.

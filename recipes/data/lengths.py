@@ -57,7 +57,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
 def count_split(
     path: Path, tokenizer: str, chat_template: str | None = None, *, trust_remote_code: bool = False
 ) -> Counter[int]:
-    """Count a split's prompts by their length in tokens, chat template included; of an image its mark is counted.
+    """Count a split's prompts by their length in tokens, chat template included; an image counts only as its mark.
 
     If the file has a manifest and the tokenizer is a local folder, the counts are cached beside the file, until the
     rows, the tokenizer's files or the template change.

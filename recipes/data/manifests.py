@@ -12,7 +12,7 @@ from recipes.errors import RecipeError
 
 
 class Manifest(BaseModel):
-    """A manifest."""
+    """The fields of a manifest."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,7 +25,7 @@ class Manifest(BaseModel):
     counts: Mapping[str, Any] = {}  # numbers and tables of the rows, such as rows by data source
     dropped: Mapping[str, int] = {}  # rows that were left out, by reason
     file: str = ""  # the parquet file's name
-    rows: int  # in the parquet file
+    rows: int  # number of rows in the parquet file
     bytes: int = 0  # size of the parquet file
     sha256: str  # of the parquet file
     columns: Mapping[str, str] = {}  # name -> Arrow type

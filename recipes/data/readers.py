@@ -51,7 +51,7 @@ class Columns:
 
 
 class Place(NamedTuple):
-    """The place of a record: file, and line (of text) or row (of parquet), counted from 1; 0 is the whole file."""
+    """The place of a record: file, and line, row (parquet) or record (JSON array), from 1; 0 is the whole file."""
 
     file: str
     number: int
@@ -115,7 +115,7 @@ class Record:
     images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
     solution: str  # a response that earns the full score, if the file has one
     id: str  # the record's own, empty where it has none
-    rest: Mapping[str, Any]  # all other columns, with the ground truth's if its name is not `ground_truth`
+    rest: Mapping[str, Any]  # all other columns, and the ground truth's too if its name is not `ground_truth`
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
@@ -310,7 +310,7 @@ def _constant(name: str) -> Any:
 
 
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Every row of a CSV file with a head line; separated by commas, semicolons or tabs.
+    """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
 
     Empty cells are null. A prompt or a list of images may be JSON in its cell.
     """

@@ -1,4 +1,4 @@
-"""Reward files, loaded by path as a trainer does."""
+"""Load reward files by path, as a trainer loads them."""
 
 from __future__ import annotations
 

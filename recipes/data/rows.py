@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from recipes.config import Recipe
 
 ID: Final = "id"
-"""Column, and key of `extra_info`, with the row's id: the name that every file of a run calls the row by."""
+"""Column, and key in `extra_info`, that holds the row's id. Every file of a run identifies the row by this id."""
 ID_DIGITS = 20
-"""Hexadecimal digits of an id from content: 80 bits, so that among a million rows no two meet (1e12 / 2^81)."""
+"""Hexadecimal digits of an id from content: 80 bits; two of a million ids collide with probability 1e12 / 2^81."""
 IMAGE_MARK = "<image>"
 ROWS_PER_GROUP = 4096
 
@@ -66,8 +66,8 @@ def make_row(
 
     Args:
         data_source: the task, by which validation metrics are grouped.
-        prompt: the user's message, or chat messages. EasyR1 has neither system message nor turns, so `problem` has
-            all messages, one paragraph behind the other.
+        prompt: the user's message, or chat messages. EasyR1 has neither system message nor turns, so `problem` joins
+            all messages, with an empty line between them.
         ground_truth: what the reward compares with; JSON where it is structured, empty where the reward needs none.
         ability: verl's name for the kind of task, such as "math".
         extra_info: at least `split` and `index`; the same keys and types in every row of a split. `solution` is a
@@ -133,7 +133,7 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
 
 
 def row_count(recipe: Recipe) -> int:
-    """Training rows, from the files' footers; a missing file has none, and a file that cannot be read makes it 0."""
+    """Number of training rows, from the files' footers; missing files count 0, and one unreadable file makes it 0."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -44,7 +44,7 @@ def packed_attention(
     causal: bool = False,
     window_size: tuple[int, int] = UNLIMITED,
 ) -> torch.Tensor:
-    """flash-attn's `flash_attn_varlen_func`: each sequence attends to itself.
+    """flash-attn's `flash_attn_varlen_func`: each sequence attends only to itself.
 
     Args:
         q: (tokens, heads, dim); sequence i is `q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`.
@@ -156,7 +156,7 @@ def attention_forward(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention registered with transformers: its flash-attn forward, with bounds computed once a forward pass.
+    """The attention registered with transformers: transformers' flash-attn forward, with bounds computed once a pass.
 
     transformers computes the bounds of packed sequences in every layer, and each time the host waits for the GPU. All
     layers get the same tensor of positions or bounds, so here the results are cached on that tensor.

@@ -24,9 +24,9 @@ from recipes.errors import RecipeError
 ACCURACY = ("acc", "accuracy")
 """Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
 RIGHT = 1.0 - 1e-9
-"""A stated accuracy may be a sum such as 0.7 + 0.2 + 0.1, which rounding leaves a little below 1."""
+"""Least accuracy of a right response: rounding leaves a sum such as 0.7 + 0.2 + 0.1 a little below 1."""
 SHOWN = 80
-"""Characters of a response in a message."""
+"""Most characters of a response or a value in a message."""
 REWARD_STD = "reward_std"
 """Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
 ZERO_VARIANCE = "frac_reward_zero_std"
@@ -36,17 +36,18 @@ TRAINING_ACCURACY = "reward_accuracy"
 SAME = 1e-6
 """Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
 PART = "reward/"
-"""Prefix of each reward's name where there are several: its value in a result, its mean over responses in metrics."""
+"""Prefix of a reward's name where a recipe has several rewards. In a result, `reward/<name>` is the reward's value; in
+the metrics, it is the mean over the responses."""
 COLUMN = "id"
 """Column of the data with a row's id."""
 ROW_ID, DATA_SOURCE = "row_id", "data_source"
-"""What a line of a dump has of its row: its id, the same in every dump of every run, and its data source."""
+"""Fields of a line in a dump: the id of its row, which is the same in every run, and the data source of its row."""
 DUMPED = ("input", "output", "gts", "score", "step", "uid")
 """What verl writes of a response in a dump: prompt, response, the row's ground truth, what training sees, the trainer's
 step (0 before the first update), and `<uid>_<session>_<index>`.
 
 A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine. The `uid` is drawn anew for each batch;
-responses that share it are a group. A reward's parts follow, but for those with one of these names."""
+responses that share it are a group. The reward's parts follow, except parts with one of these names."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
 _PLAIN = (str, int, float, bool, type(None))
 """Types of a part: verl averages numbers over a validation and leaves texts alone."""

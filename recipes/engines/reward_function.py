@@ -80,7 +80,7 @@ class RewardFunction:
         return [self._one(call) for call in calls]
 
     async def score_async(self, call: Call) -> Answer:
-        """The answer of an async function of verl's form, awaited in the caller's event loop."""
+        """The answer of an async function of verl's or TRL's form, awaited in the caller's event loop."""
         with self._errors_of(call):
             return self._read(await self.function(**self._of_verl(call)), call)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
-"""Seconds between two lines: until the first step, and after it."""
+"""Seconds without a line, after which the current activity is printed: before the first step, and after it."""
 LOOK_S = 2.0
 """Seconds between two updates of `watch`."""
 
@@ -36,7 +36,7 @@ def step_line(step: Step, total: int | None, left: str = "") -> str:
     """One step in one line.
 
     Args:
-        step: its metrics.
+        step: the metrics of the step.
         total: steps of the run, where known.
         left: the steps and the time that are left, as `time_left` returns them.
     """
@@ -122,7 +122,7 @@ class Progress:
 
 
 def listing(runs: Iterable[Run]) -> Table:
-    """One row a run."""
+    """Return a table with one row per run."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

@@ -31,7 +31,7 @@ class Source:
 
     @property
     def by_user(self) -> bool:
-        """Return whether the user asked for it in this run, through a variable or an argument."""
+        """Return whether the user set the key in this run, through a variable or an argument."""
         return self.layer in ("environment", "argument")
 
     def __str__(self) -> str:
@@ -45,7 +45,8 @@ DEFAULT = Source("default", "default of the schema")
 class Setting:
     """The value of a dotted key, as text where a variable or an argument gives it.
 
-    `spelled` is the name as it was written, for messages: verl's own, a variable's, or an argument; "" for the path.
+    `spelled` is the name as the user wrote it, for messages: verl's own, a variable's, or an argument. It is empty
+    where the user wrote `path` itself.
     """
 
     path: str
@@ -65,7 +66,7 @@ A changed `content` makes it another run; a changed `order` does too, and the da
 
 BOTH, ONLY_VERL, ONLY_EASYR1 = ("verl", "easyr1"), ("verl",), ("easyr1",)
 CONVERTED: tuple[str, ...] = ()
-"""Engines of a key that acts only while a user's file is converted: no engine reads it."""
+"""Value of `engines` for a key that no engine reads, because it acts only while a user's file is converted."""
 
 # Group of keys -> verl's group, where verl has them elsewhere than EasyR1.
 VERL_GROUPS = {
@@ -156,7 +157,7 @@ def key(
     alias: bool | None = None,
     **facts: Any,
 ) -> Any:
-    """Declare a key; the text below says what it does.
+    """Declare a key; the text below its declaration says what it does.
 
     Args:
         default: the value, or a factory of it.

@@ -36,7 +36,7 @@ class Lora(Section):
     rank: int = key(0, "LORA_RANK", verl="{model}.lora_rank", ge=0, fixed=OTHER_ADAPTERS)
     """rank of the adapters; 0: train all weights"""
     alpha: int = key(64, "LORA_ALPHA", verl="{model}.lora_alpha", gt=0, needs="rank")
-    """scale of the adapters"""
+    """the adapters are scaled by alpha / rank"""
     target_modules: str = key(
         "all-linear", verl="{model}.target_modules", convert=_split_names, fixed=OTHER_ADAPTERS, needs="rank"
     )
@@ -57,7 +57,7 @@ class Model(Section):
     override_config: dict[str, Any] = key(dict, resume="content")
     """values that replace those in the model's config"""
     enable_gradient_checkpointing: bool | None = key(True, left_open=True)
-    """compute activations again in the backward pass, to save memory; null: where memory asks for it"""
+    """recompute activations in the backward pass, to save memory; null: on if a GPU's memory is short"""
     use_liger: bool = key(False, engines=ONLY_VERL)
     """liger's kernels for norms, rotary embedding and MLP"""
     trust_remote_code: bool = key(False, verl=("{model}.trust_remote_code", "data.trust_remote_code"))
@@ -88,7 +88,7 @@ class Optim(Section):
         engines=ONLY_VERL,
         resume="setting",
     )
-    """AdamW in one kernel, without a copy of the weights; null: where a GPU's memory asks for it"""
+    """AdamW in one kernel, without a copy of the weights; null: on if a GPU's memory is short"""
     lr_warmup_ratio: float = key(0.0, "LR_WARMUP_RATIO", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1)
     """share of the steps in which the rate rises"""
     lr_warmup_steps: int | None = key(None, "LR_WARMUP_STEPS", convert=lambda value: -1 if value is None else value)
@@ -100,7 +100,7 @@ class Optim(Section):
         alias=True,
         values_on={"easyr1": ("constant", "cosine")},
     )
-    """schedule after the warm-up: the last two fall until the last step"""
+    """schedule after the warm-up; cosine and linear fall until the last step"""
 
 
 class Fsdp(Section):
@@ -113,16 +113,16 @@ class Fsdp(Section):
     enable_rank0_init: bool = key(True, engines=ONLY_EASYR1, resume="setting")
     """load weights on rank 0 and send them to the others"""
     torch_dtype: Precision | None = key(None, verl="{fsdp}.model_dtype", computed=True)
-    """precision of the master weights; null: fp32 (reference: bf16 on EasyR1)"""
+    """precision of the master weights; null: fp32 (reference on EasyR1 with GPUs: bf16)"""
     mp_param_dtype: Precision = key("bf16", verl="{fsdp}.mixed_precision.param_dtype", computed=True)
     """precision of forward and backward"""
 
 
 class RefFsdp(Fsdp):
-    """The reference is never trained, so it rests in CPU memory."""
+    """Sharding and precision of the reference, which is never trained."""
 
     enable_cpu_offload: bool = key(True, engines=ONLY_EASYR1, resume="setting")
-    """FSDP keeps the reference in CPU memory"""
+    """FSDP keeps the reference in CPU memory; by default only with several GPUs"""
 
 
 class RefOffload(Section):
@@ -131,14 +131,14 @@ class RefOffload(Section):
     when_resumed: ClassVar[Resume] = "setting"
 
     offload_params: bool | None = key(False, left_open=True, verl="{fsdp}.param_offload")
-    """weights rest in CPU memory; null: where a GPU's memory asks for it"""
+    """keep weights in CPU memory between their uses; null: on if a GPU's memory is short"""
 
 
 class Offload(RefOffload):
     """Moving weights and optimiser state to CPU memory between their uses."""
 
     offload_optimizer: bool | None = key(False, left_open=True, verl="{fsdp}.optimizer_offload")
-    """optimiser state rests in CPU memory; null: where a GPU's memory asks for it"""
+    """keep optimiser state in CPU memory between its uses; null: on if a GPU's memory is short"""
 
 
 class OverlongBuffer(Section):
@@ -190,11 +190,11 @@ class ValOverride(Section):
     temperature: float | None = key(None, ge=0)
     """temperature; 0: greedy"""
     top_p: float | None = key(None, gt=0, le=1)
-    """nucleus"""
+    """share of the probability mass to sample from (nucleus sampling)"""
     top_k: int | None = key(None, ge=-1)
-    """candidates; -1: all"""
+    """number of most probable tokens to sample from; -1: all"""
     n: int = key(1, gt=0)
-    """responses a prompt"""
+    """responses per prompt"""
 
 
 class Rollout(Section):
@@ -205,13 +205,13 @@ class Rollout(Section):
     name: Literal["vllm", "sglang"] = key("vllm", values_on={"easyr1": ("vllm",)})
     """inference engine"""
     n: int = key(1, "ROLLOUT_N", gt=0, resume="content")
-    """responses a prompt: the size of a group"""
+    """responses per prompt: the size of a group"""
     temperature: float = key(1.0, "TEMPERATURE", gt=0, resume="content")
     """sampling temperature"""
     top_p: float = key(1.0, "TOP_P", gt=0, le=1, resume="content")
-    """nucleus"""
+    """share of the probability mass to sample from (nucleus sampling)"""
     top_k: int = key(-1, "TOP_K", ge=-1, resume="content")
-    """candidates; -1: all"""
+    """number of most probable tokens to sample from; -1: all"""
     seed: int = key(1, "SEED", resume="content")
     """seed of sampling"""
     limit_images: int = key(0, convert=lambda value: value or None, ge=0)
@@ -229,12 +229,12 @@ class Rollout(Section):
     tensor_parallel_size: int = key(2, "TENSOR_PARALLEL_SIZE", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0)
     """GPUs that share one vLLM engine"""
     max_num_batched_tokens: int = key(8192, gt=0)
-    """tokens vLLM computes at once"""
+    """most tokens in one forward pass of vLLM"""
     disable_tqdm: bool = key(False, engines=ONLY_EASYR1)
     """no progress bar of vLLM"""
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int | None = key(256, left_open=True, gt=0, engines=ONLY_VERL)
-    """responses vLLM decodes at once; null: a step's responses over its engines, 256 to 1,024"""
+    """most responses that a vLLM engine decodes at once; null: its share of a step's responses, 256 to 1,024"""
     cudagraph_capture_sizes: list[int] | None = key(None, engines=ONLY_VERL)
     """batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs"""
     calculate_log_probs: bool = key(True, engines=ONLY_VERL)
@@ -273,7 +273,7 @@ class Actor(Section):
         resume="setting",
     )
     """responses in one forward and backward pass of a GPU; unused by verl where a token budget fills the passes, as on
-    GPUs; null: 4, or fewer where they have to divide"""
+    GPUs; null: 4, or the largest number below 4 that divides a GPU's responses of an update"""
     max_grad_norm: float = key(1.0, "MAX_GRAD_NORM", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0)
     """gradients are clipped to this norm"""
     ppo_epochs: int = key(1, "PPO_EPOCHS", gt=0)
@@ -303,8 +303,8 @@ class Actor(Section):
         gt=0,
         resume="setting",
     )
-    """responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, or fewer where
-    they have to divide"""
+    """responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, or the largest
+    number below 8 that divides a GPU's responses of a step"""
     clip_ratio_low: float = key(0.2, "CLIP_RATIO_LOW", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0)
     """lower clip of the ratio"""
     clip_ratio_high: float = key(0.3, "CLIP_RATIO_HIGH", ge=0)
@@ -312,7 +312,7 @@ class Actor(Section):
     loss_agg_mode: AggMode = key(
         "token-mean", "LOSS_AGG_MODE", values_on={"easyr1": ("token-mean", "seq-mean-token-mean")}
     )
-    """average of the loss: over all tokens, or first over those of a response"""
+    """aggregation of the token losses: over all tokens (token-...), or first in each response (seq-mean-token-...)"""
     loss_scale_factor: int | None = key(None, engines=ONLY_VERL, gt=0)
     """constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length"""
     loss_type: LossType = key(
@@ -336,11 +336,12 @@ class Actor(Section):
     use_fused_kernels: bool = key(
         False, verl="actor_rollout_ref.model.use_fused_kernels", engines=ONLY_VERL, resume="setting"
     )
-    """the head's product and log-probabilities in one Triton kernel, without logits in memory"""
+    """the head's product and log-probabilities in one step, in Triton or PyTorch, without all logits in memory"""
     recompute_old_log_probs: bool | None = key(
         True, verl="algorithm.rollout_correction.bypass_mode", computed=True, engines=ONLY_VERL
     )
-    """compute the policy's log-probabilities before the update too; null: only where a step has several updates"""
+    """compute the policy's log-probabilities in a pass before the update too; null: only where the update's own cannot
+    replace them, as with several updates in a step"""
 
 
 class Ref(Section):

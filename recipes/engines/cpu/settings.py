@@ -35,11 +35,11 @@ core kept busy by another program 305 and 365 ms, and 1,085 ms with OpenMP's own
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
 SMALLEST_BUCKET = 16
-"""MiB of the buffer through which weights travel."""
+"""Least size, in MiB, of the buffer through which weights travel."""
 UNKNOWN_MODEL_BUCKET = 2048
 """MiB; verl's own default, for a model whose `config.json` is not on this machine."""
 SMALLEST_CACHE = 128 * MEBIBYTE
-"""Bytes of vLLM's key-value cache."""
+"""Least size, in bytes, of vLLM's key-value cache."""
 
 
 def keys(recipe: Recipe) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
 
 
 def saved(trainer: Any) -> None:
-    """Called after a save: if the launcher has asked the run to end, this step is its last."""
+    """End the run after this save if the user requested that (`monitor.py stop`)."""
     if checkpoints.withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
         print(f"stop requested: step {trainer.global_step} is the last", flush=True)
         trainer.training_steps = trainer.global_step

@@ -14,7 +14,7 @@ from recipes.engines.reward_contract import Answer
 from recipes.engines.reward_function import VERL, Call, RewardFunction, in_file
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
-REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
+REWARD_TYPE = "batch"  # EasyR1 calls `compute_score_batch` with a list
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from _json import encode_basestring_ascii as quoted  # importing json takes long
 from _json import make_scanner
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing does too
+if TYPE_CHECKING:  # importing typing takes longer than starting Python, too
     from collections.abc import Callable, Iterable
     from fractions import Fraction
     from typing import Any
@@ -61,7 +61,8 @@ def _seconds(value: Any) -> list[int]:
 
 
 # Kind -> (its class, or the standard-library module that has it; a function from value to content; one from content to
-# value). The first match counts. Methods are called on the class, since a class of the program's may override them.
+# value). The first match counts. For tuples, lists, texts, floats, sets and dicts the methods of Python's own class are
+# called, since a class of the program's may override them.
 KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "tuple": (tuple, lambda value: list(tuple.__iter__(value)), tuple),
     "list": (list, lambda value: list(list.__iter__(value)), list),  # a subclass; JSON has lists
@@ -172,7 +173,7 @@ class Codec:
         return self.content(value, depth)
 
     def content(self, value: Any, depth: int = 0) -> str:
-        """Encode a value that is no scalar in full, even if it has a reference number."""
+        """Encode the whole content of a value that is not a scalar, even if the value has a reference number."""
         if type(value) is list:
             return f"[{', '.join([self.encode(item, depth + 1) for item in value])}]"
         kind, parts = plain(value) or self.describe(value)
@@ -305,7 +306,7 @@ class Kept:
 
 
 def told(error: BaseException) -> list[Any]:
-    """Return the name of the exception's nearest built-in class, and its arguments; other arguments become text."""
+    """Return the name of the exception's nearest built-in class, and its arguments, all but scalars as text."""
     name = next(each.__name__ for each in type(error).__mro__ if vars(builtins).get(each.__name__) is each)
     return [name, [each if type(each) in (str, int, float, bool, type(None)) else str(each) for each in error.args]]
 
@@ -404,8 +405,8 @@ class Talk:
 
 
 class Object:
-    """Stands for an object of the program's: it has only methods and attributes that no data type has, can be called
-    and passed back, and the program compares it with other such objects. Python refuses everything else."""
+    """Stands for an object of the program's. A test can call it, pass it back, compare it with other such objects (the
+    program does that), and use methods and attributes whose names no data type has. Python refuses everything else."""
 
     __slots__ = ("_number", "_talk")
     __hash__ = None  # type: ignore[assignment]  # as for every class that defines only __eq__
