@@ -217,15 +217,14 @@ def _places(recipe: Recipe) -> list[Setting]:
     """The experiment's name and its folders."""
     trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
     experiment = trainer.experiment_name or recipe.name
-    follows = {
-        "experiment_name": experiment,
-        "save_checkpoint_path": str(checkpoint_dir(experiment)),
-        "rollout_data_dir": str(run_dir(experiment) / "rollouts"),
-        "validation_data_dir": str(run_dir(experiment) / "validation"),
+    checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
+    places = {
+        "trainer.experiment_name": experiment,
+        "trainer.save_checkpoint_path": checkpoints.replace(EXPERIMENT, experiment),
+        "trainer.rollout_data_dir": trainer.rollout_data_dir or str(run_dir(experiment) / "rollouts"),
+        "trainer.validation_data_dir": trainer.validation_data_dir or str(run_dir(experiment) / "validation"),
     }
-    set_ = {name: given for name in follows if (given := getattr(trainer, name))}
-    keys = {f"trainer.{name}": value.replace(EXPERIMENT, experiment) for name, value in (follows | set_).items()}
-    return [Setting(key, value, recipe.sources.get(key, source)) for key, value in keys.items()]
+    return [Setting(key, value, recipe.sources.get(key, source)) for key, value in places.items()]
 
 
 def _defaults(recipe: Recipe) -> list[Setting]:

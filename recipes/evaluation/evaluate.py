@@ -203,9 +203,8 @@ def _result(
         headline = _headline_of_one(models["model"].passes)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
-        filtered = write_filtered(
-            plan.data, plan.filter_out, questions, passes[0].collector, decided_by, overwrite=plan.overwrite
-        )
+        plan.check_filter_out(plan.filter_out)
+        filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].collector, decided_by)
     return Result(
         kind=plan.kind,
         task=plan.task,

@@ -62,10 +62,14 @@ class EvaluationPlan:
             return
         if self.kind != "analyse":
             raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
-        same = self.filter_out.resolve() == self.data.resolve()
-        if same or (self.filter_out.exists() and not self.overwrite):
+        self.check_filter_out(self.filter_out)
+
+    def check_filter_out(self, target: Path) -> None:
+        """Raise RecipeError if the probe may not write `target`: asked before the sampling and again after it."""
+        same = target.resolve() == self.data.resolve()
+        if same or (target.exists() and not self.overwrite):
             fix = "name another file" if same else "name another file, or add --overwrite"
-            raise RecipeError(f"{self.filter_out} exists", where="--filter_out", fix=fix)
+            raise RecipeError(f"{target} exists", where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:

@@ -42,8 +42,6 @@ def write_filtered(
     questions: Sequence[Question],
     collector: Collector,
     decided_by: dict[str, Any],
-    *,
-    overwrite: bool = False,
 ) -> Filtered:
     """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest counts the others.
 
@@ -61,8 +59,6 @@ def write_filtered(
         raise RecipeError(
             "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
         )
-    if target.exists() and not overwrite:  # the plan has looked, but before hours of sampling
-        raise RecipeError(f"{target} is there already", where="--filter_out", fix="--overwrite, or another name")
     not_probed = total - len(questions)
     settings = {
         "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},

@@ -87,20 +87,19 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     free = USABLE_FRACTION * plan.free - RESERVED_BYTES - kept
 
     logits = 0 if plan.fused else LOGIT_BYTES * shape.vocabulary
-
     times = 2 if shape.parameters < SMALL_MODEL else 1
 
     def fitting(most: int, recompute: bool) -> int:
         tokens = int(max(0.0, free / (shape.activations(recompute, plan.image_share, plan.liger) + logits)))
-        return min(most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
+        return min(times * most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
-    update, recompute = fitting(times * MAX_UPDATE_TOKENS, recompute=False), asked.get("recompute")
+    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), asked.get("recompute")
     if recompute is None:
         recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
     if recompute:
-        update = fitting(times * MAX_UPDATE_TOKENS, recompute=True)
+        update = fitting(MAX_UPDATE_TOKENS, recompute=True)
     # Without gradients only one layer's activations are alive at a time: fewer bytes than `fitting` counts.
-    forward = fitting(times * MAX_FORWARD_TOKENS, recompute=True)
+    forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
     update = asked.get("update_tokens") or max(plan.longest, update)
     plan = replace(
         plan,
