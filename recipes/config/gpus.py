@@ -161,7 +161,6 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         longest=longest,
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,
         tokens=settled(actor.global_batch_size) * rollout.n * recipe.longest // max(1, recipe.n_gpus),
-        dynamic=actor.dynamic_batching,
         image_share=recipe.data.max_prompt_length / recipe.longest if rollout.limit_images else 0.0,
         liger=model.use_liger,
         fused=actor.use_fused_kernels,

@@ -61,7 +61,6 @@ class MemoryPlan:
     longest: int = 0  # tokens of prompt and response together
     prompt: int = 0  # tokens of the longest prompt
     tokens: int = 0  # tokens of an update on one GPU at full length; 0: not known, so that several passes are assumed
-    dynamic: bool = True  # passes are filled up to a number of tokens, not of responses
     image_share: float = 0.0  # share of the tokens that stand for images
     recompute: bool = True  # the backward pass computes activations again (gradient checkpointing)
     liger: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,11 +20,9 @@ IDLE = 1 << 30
 @cache
 def nvidia_smi(*options: str) -> str:
     """Return what `nvidia-smi` prints; nothing where it is missing or does not answer."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
+    command = ["nvidia-smi", *options]
     try:
-        return subprocess.run([tool, *options], capture_output=True, text=True, timeout=20, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -87,9 +84,9 @@ def visible_gpus(environ: Mapping[str, str]) -> int:
     return present if names is None else min(present, len(names))
 
 
-def chosen_gpus(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Return the GPUs that a process may use, with their memory; empty if `nvidia-smi` shows none."""
-    names = visible_devices(os.environ if environ is None else environ)
+def chosen_gpus() -> list[Gpu]:
+    """Return the GPUs that this process may use, with their memory; empty if `nvidia-smi` shows none."""
+    names = visible_devices(os.environ)
     every = gpus_here()
     if names is None:
         return every
@@ -102,14 +99,13 @@ LABELS_MIB = {"16": 15_360, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_5
 
 def described(text: str, where: str) -> list[Gpu]:
     """Return idle GPUs as text such as `1x24` (number, GB each) describes them. Raises RecipeError for other text."""
-    found = re.fullmatch(r"\s*(\d{1,2})\s*[x*]\s*(\d{1,3})(?:\s*GB)?\s*", text, re.IGNORECASE)
-    count, label = (int(found[1]), found[2].lstrip("0")) if found else (0, "")
-    if not count or not label:
+    found = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,2})", text)
+    if not found:
         raise RecipeError(
             f"{text!r} is not a number of GPUs and the GB of each", where=where, fix="for instance 1x24 or 8x80"
         )
-    size = LABELS_MIB.get(label, int(label) * 1_024 * 96 // 100) << 20
-    return [Gpu(str(index), f"GPU-{index}", 0, size) for index in range(count)]
+    size = LABELS_MIB.get(found[2], int(found[2]) * 1_024 * 96 // 100) << 20
+    return [Gpu(str(index), f"GPU-{index}", 0, size) for index in range(int(found[1]))]
 
 
 def model() -> tuple[str, tuple[int, int]] | None:

@@ -190,7 +190,7 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
         unknown = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
         (error,) = preflight.dry(unknown).errors
         assert "worker.actor.model.model_path" in error.where
-    for wrong in ("24", "0x24", "1x0", "two"):
+    for wrong in ("24", "0x24", "1x0", "two", "1x24GB"):
         assert "gpus" in mistake(lambda wrong=wrong: load("countdown", arguments=["--gpus", wrong], environ={})).where
 
 
@@ -233,12 +233,12 @@ ANSWERS = {
 
 def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
     monkeypatch.setattr(gpus, "nvidia_smi", lambda query, *_: ANSWERS[query.split("-")[3].partition("=")[0]])
-    chosen = {"CUDA_VISIBLE_DEVICES": "2,GPU-bbbb"}
-    assert [str(gpu) for gpu in gpus.chosen_gpus(chosen)] == [
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-bbbb")
+    assert [str(gpu) for gpu in gpus.chosen_gpus()] == [
         "GPU 2 has 21.0 GB of 85.5 GB in use by a process that is not shown here",
         "GPU 1 has 74.7 GB of 85.5 GB in use by 4242 (python3), 4243 (VLLM::EngineCore)",
     ]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert [(gpu.total, gpu.used) for gpu in gpus.chosen_gpus()[:2]] == [(H100, 4 << 20), (H100, 71_234 << 20)]
 
 
