@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from rich.console import Console
 from recipes import preflight
 from recipes.config import load
 from recipes.data.custom import ready
-from recipes.errors import RecipeError, reported_errors
+from recipes.errors import RecipeError, raise_together, reported_errors
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -44,8 +43,6 @@ def main(
         console.print(f"note: {remark}")
     if result.skipped:
         console.print(f"not checked: {', '.join(result.skipped)}")
-    for each in result.errors:
-        print(f"error: {each}", file=sys.stderr)
-    if result.errors:
-        raise typer.Exit(2)
+    with reported_errors():
+        raise_together(result.errors)
     console.print("it fits" if planned else "ready: every check passed")

@@ -5,7 +5,6 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-import typer
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from recipes.config import load
@@ -42,7 +41,7 @@ def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch
 
 def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files, capsys):
     (files / "mine.json").write_text('[{"prompt": "p", "data_source": "qa"}]')
-    with pytest.raises(typer.Exit):
+    with pytest.raises(SystemExit):
         main("custom", ["--data", f"{files}/mine.json", "hardware=cpu", "worker.actor.model.model_path=/no/model"])
     printed = capsys.readouterr()
     assert "not checked: chat template, data, prompt lengths, disk, reward, images" in printed.out
