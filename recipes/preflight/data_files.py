@@ -98,7 +98,7 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     folder = local_model(str(model.tokenizer_path or model.model_path))
     if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
         return []
-    if not keys or not all("prompt" in columns(key) for key in keys):
+    if not all("prompt" in columns(key) for key in keys):
         return []
     template, trusted = data.override_chat_template, model.trust_remote_code
     try:

@@ -37,15 +37,13 @@ def check_machine(recipe: Recipe) -> list[str]:
 
 def _writable(name: str, folder: Path) -> None:
     nearest = _nearest(folder)
-    if not nearest.is_dir():
-        raise RecipeError(f"{nearest} is a file, not a folder", where=name, fix="move it away, or give another folder")
     try:  # asking for permissions is not enough: root has them for /proc too
         os.rmdir(tempfile.mkdtemp(dir=nearest))
     except OSError as error:
         raise RecipeError(
             f"{folder} cannot be written: {error.strerror}",
             where=f"{name}: {nearest}",
-            fix="change its permissions, or give another folder with CHECKPOINT_DIR or ARTIFACTS_DIR",
+            fix="make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR",
         ) from error
 
 

@@ -103,16 +103,15 @@ def start(recipe: Recipe) -> Start:
     at, ours = checkpoint or last_checkpoint(place), fingerprint(recipe)
     ranks = (at.ranks() if at else None) or recipe.n_gpus  # another number is reported as such, not as missing files
     expected = Expected(LAYOUTS[recipe.engine], ranks, partial(_parts, attempts))
+    problems: list[str] = []
     if checkpoint is None:
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
             raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))
         if checkpoint is None:
             return Start(None)
-    else:
-        problems = [damage] if (damage := expected.damage(checkpoint)) else []
-        if problems:
-            raise recipe.error(problems[0], GIVE_STEP, "trainer.load_checkpoint_path")
+    elif damage := expected.damage(checkpoint):
+        raise recipe.error(damage, GIVE_STEP, "trainer.load_checkpoint_path")
     wrote = checkpoint.ranks()
     other_ranks = () if wrote in (None, recipe.n_gpus) else (Change(RANKS, wrote, recipe.n_gpus, "", True),)
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -65,7 +64,7 @@ def trial(recipe: Recipe) -> list[str]:
             (part, weighted_reward.arguments_of(find_function(load_reward(part), part), shared))
             for part in functions(recipe)
         ]
-    files = [key.path for key in data_files.files(recipe) if Path(key.path).is_file()]
+    files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
     for part, named in judges:
         in_module(load_reward(part), part, named, recipe.engine)  # raises for a function that no engine can call
@@ -239,15 +238,13 @@ def gold_answers(row: Call) -> list[str]:
 
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """
-    truth = row.ground_truth
+    _, truth = easyr1_reward.opened(row.ground_truth)
     solution = (row.extra_info or {}).get("solution")
     stated = [str(solution)] if solution else []
     try:
         value = json.loads(truth) if isinstance(truth, str) and truth[:1] in "[{" else truth
     except ValueError:
         value = truth
-    if isinstance(value, dict) and set(value) == {"data_source", "ground_truth"}:
-        return stated + gold_answers(Call("", "", value["ground_truth"]))
     if isinstance(value, list):
         value = value[0] if value and isinstance(value[0], str | int | float) else None
     return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]
