@@ -52,8 +52,6 @@ judges, latex, programs, sandbox = (
     importlib.import_module(f"{PACKAGE}.{name}") for name in ("judges", "latex", "programs", "sandbox")
 )
 
-MISSING = (sandbox.SandboxMissing, latex.HelperMissing)
-
 
 def envelope(data_source: str, ground_truth: Any) -> str:
     """Return a ground truth that carries its source, for EasyR1, which passes rewards no other column of a row."""
@@ -98,15 +96,11 @@ def compute_score(
     Raises:
         ValueError: there are no rules for the data source.
         RuntimeError: no sandbox, or no math-verify, on this machine; `check_sources` says so before the start.
-            (Both are built-in exceptions, since Ray's driver cannot load this file's classes.)
+            (All are built-in exceptions, since Ray's driver cannot load this file's classes.)
     """
     source, truth = opened(data_source, ground_truth)
-    _check_known(source)
     settings = judges.Settings(format_credit, partial_credit, sandbox.Limits(**(limits or {})))
-    try:
-        return judges.judge(source, solution_str if isinstance(solution_str, str) else "", truth, settings)
-    except MISSING as error:
-        raise RuntimeError(str(error)) from None
+    return judges.judge(source, solution_str if isinstance(solution_str, str) else "", truth, settings)
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
@@ -142,13 +136,10 @@ def check_sources(
     for number, row in enumerate(truths, start=1):
         source, truth = opened(*row)
         try:
-            _check_known(source)
-            sources.add(source)
             judges.read_gold(source, truth)
-        except programs.TruthError as error:
-            problems.append(f"row {number} ({source}): {error}")
+            sources.add(source)
         except ValueError as error:
-            problems.append(f"row {number}: {error}")
+            problems.append(f"row {number} ({source}): {error}")
         if len(problems) == MOST_PROBLEMS:
             return problems
     try:
@@ -156,11 +147,6 @@ def check_sources(
             sandbox.check()
         if "math" in sources:
             latex.check()
-    except MISSING as error:
+    except RuntimeError as error:
         problems.append(str(error))
     return problems[:MOST_PROBLEMS]
-
-
-def _check_known(source: Any) -> None:
-    if not isinstance(source, str) or source not in judges.SOURCES:
-        raise ValueError(f"no rules for the data source {source!r}; known: {', '.join(judges.SOURCES)}")

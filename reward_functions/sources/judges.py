@@ -46,7 +46,10 @@ def read_gold(source: str, truth: Any) -> Any:
 
     Raises:
         programs.TruthError: no response to this row could ever be right.
+        ValueError: there are no rules for the source.
     """
+    if not isinstance(source, str) or source not in SOURCES:
+        raise ValueError(f"no rules for the data source {source!r}; known: {', '.join(SOURCES)}")
     gold = SOURCES[source].read_gold(truth)
     if gold is None:
         raise programs.TruthError(f"the ground truth {str(truth)[:60]!r} cannot be read")

@@ -8,7 +8,6 @@ helper process, which is restarted if the kernel has killed it or it answers too
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import os
 import re
@@ -31,10 +30,6 @@ _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
 
 
-class HelperMissing(RuntimeError):
-    """math-verify cannot be used; the message says what to install."""
-
-
 class Helper:
     """The helper process: it starts at the first question and answers one question at a time."""
 
@@ -47,7 +42,7 @@ class Helper:
         """Return math-verify's verdict: "correct", "wrong", "unparsable" (the gold or the answer) or "timeout".
 
         Raises:
-            HelperMissing: the helper does not start.
+            RuntimeError: the helper does not start; the message says what to install.
         """
         question = json.dumps({"gold": gold, "answer": answer, "seconds": SECONDS}).encode() + b"\n"
         with self.lock:
@@ -72,7 +67,6 @@ class Helper:
                 process.kill()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        check_installed()
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         process = self.process = subprocess.Popen(
             [sys.executable, str(HELPER)],
@@ -85,7 +79,8 @@ class Helper:
         self.owner = os.getpid()
         if _line(process, START_S) != "ready":
             self.end()
-            raise HelperMissing(f"math-verify's helper does not start; try it: {sys.executable} {HELPER}")
+            fix = f"pip install math-verify; if it is there, see what stops the helper: {sys.executable} {HELPER}"
+            raise RuntimeError(f"the source `math` needs math-verify, whose helper does not start here: {fix}")
         return process
 
 
@@ -101,15 +96,8 @@ HELPER_PROCESS = Helper()
 atexit.register(HELPER_PROCESS.end)
 
 
-def check_installed() -> None:
-    """Raise HelperMissing where math-verify is not installed."""
-    if importlib.util.find_spec("math_verify") is None:
-        raise HelperMissing("the source `math` needs math-verify: pip install math-verify")
-
-
 def check() -> None:
-    """Ask the helper one question. Raises HelperMissing: with what to install."""
-    check_installed()
+    """Ask the helper one question. Raises RuntimeError: with what to install."""
     HELPER_PROCESS.ask("\\boxed{\\frac{1}{2}}", "\\boxed{0.5}")
 
 
@@ -126,7 +114,7 @@ def judge(statement: str, gold: str) -> str:
     """The verdict on a stated answer: "correct", "wrong", "unparsable" (too long) or "timeout".
 
     Raises:
-        HelperMissing: math-verify is not installed, or its helper does not start.
+        RuntimeError: math-verify is not installed, or its helper does not start.
     """
     if len(statement) > LONGEST:
         return "unparsable"

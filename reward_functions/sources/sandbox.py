@@ -48,10 +48,6 @@ ALLOW_NAMESPACES = (
 )
 
 
-class SandboxMissing(RuntimeError):
-    """No sandbox works on this machine; the message says why and what to install. Nothing was run."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """Limits of one program."""
@@ -90,7 +86,7 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
         "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
-        SandboxMissing: bubblewrap is not there or does not work.
+        RuntimeError: no sandbox works on this machine; the message says why and what to install. Nothing was run.
     """
     path = _bubblewrap()
     command = [*_as_nobody(path), *_command(path, limits.file_bytes)]
@@ -203,7 +199,7 @@ def _lock_files() -> list[Path]:
     folder = Path(tempfile.gettempdir()) / f"reward_sandbox_{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise SandboxMissing(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own")
+        raise RuntimeError(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own")
     return [folder / "door", *(folder / f"core_{number}" for number in range(len(os.sched_getaffinity(0))))]
 
 
@@ -211,14 +207,14 @@ def check() -> None:
     """Run a program in the sandbox, so that what is missing is known before a training starts.
 
     Raises:
-        SandboxMissing: with what to install or to allow.
+        RuntimeError: with what to install or to allow.
     """
     path = _bubblewrap()
     problem = _problem([*_as_nobody(path), *_command(path, Limits().file_bytes)])
     if problem:
         no_namespaces = problem.startswith("bwrap:")
         fix = ALLOW_NAMESPACES if no_namespaces else "it needs a Python with its standard library beside it"
-        raise SandboxMissing(f"bubblewrap is installed, but no program runs in it here: {problem}; {fix}")
+        raise RuntimeError(f"bubblewrap is installed, but no program runs in it here: {problem}; {fix}")
 
 
 def _problem(command: list[str]) -> str:
@@ -246,10 +242,10 @@ def _as_nobody(path: str) -> tuple[str, ...]:
 
 def _bubblewrap() -> str:
     if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):  # see `sandboxed/seccomp.py`
-        raise SandboxMissing(f"programs run on Linux on x86-64; this is {' on '.join(machine)}")
+        raise RuntimeError(f"programs run on Linux on x86-64; this is {' on '.join(machine)}")
     path = shutil.which("bwrap")
     if path is None:
-        raise SandboxMissing(f"model-written programs only run in a sandbox, and there is none: {INSTALL}")
+        raise RuntimeError(f"model-written programs only run in a sandbox, and there is none: {INSTALL}")
     return path
 
 

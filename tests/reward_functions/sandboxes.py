@@ -9,6 +9,6 @@ sandbox = dispatch.sandbox
 try:
     sandbox.check()
     PROBLEM = ""
-except sandbox.SandboxMissing as error:
+except RuntimeError as error:
     PROBLEM = f"the sandbox of code rewards: {error}"
 needs_sandbox = pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)
