@@ -163,8 +163,11 @@ def _score_label(response: str, gold: labels.Labels, settings: Settings) -> Resu
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:
-    share, reason, form = programs.judge(response, tests, settings.limits)
-    return _result(share, float(share == 1.0), float(form), reason, tests=share)
+    program, reason = programs.read_program(response)
+    if reason:
+        return _result(0.0, 0.0, 0.0, reason)
+    share, reason = programs.passed(tests, sandbox.run(tests.kind, program, tests.inputs, settings.limits))
+    return _result(share, float(share == 1.0), float(reason != "gold_unparsable"), reason, tests=share)
 
 
 _NUMBER = Source(_read_number, _score_number)

@@ -1,4 +1,4 @@
-"""Model-written programs: extracts the program from a response, reads its tests, and judges which of them passed.
+"""Model-written programs: extracts the program from a response, reads its tests, and decides which of them passed.
 
 The truth is JSON: `{"inputs": [...], "outputs": [...]}` for standard input and output, the same with `"fn_name"` for
 calls, or `{"asserts": [...]}`, the texts of tests. Programs run in `sandbox`. Outputs are compared here; a sandbox
@@ -15,13 +15,11 @@ import symtable
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import sandbox
-from .sandboxed.talk import Codec, close, describe
+from .sandboxed.talk import close
 
 if TYPE_CHECKING:
     from .sandboxed.talk import Test
@@ -47,33 +45,12 @@ class TruthError(ValueError):
     """The tests cannot be used; the message says what is wrong with them."""
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: `read_text` keeps one for each truth
-class Tests:
+class Tests(NamedTuple):
     """The tests of one problem."""
-
-    __test__ = False  # for pytest: this is not a test class
 
     kind: str  # "script", "calls" or "asserts", as `sandbox.run` has it
     inputs: list[Any]  # as `sandbox.run` takes them
     outputs: tuple[str, ...] = ()  # what a script should print
-
-
-def judge(response: str, tests: Tests, limits: sandbox.Limits) -> tuple[float, str, bool]:
-    """The verdict on a response: (share of tests passed, reason, whether there was a program to run).
-
-    Args:
-        response: what the policy wrote.
-        tests: from `read_text`.
-        limits: the limits of one program.
-    """
-    program, reason = read_program(response)
-    if reason:
-        return 0.0, reason, False
-    results = sandbox.run(tests.kind, program, tests.inputs, limits)
-    if any(each["status"] == "gold_unparsable" for each in results):
-        return 0.0, "gold_unparsable", False
-    right, failure = passed(tests, results)
-    return right / len(results), "correct" if right == len(results) else "partial" if right else failure, True
 
 
 def read_program(response: str) -> tuple[str, str]:
@@ -166,7 +143,7 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
     """Read calls. Each of `inputs` is a list of arguments, or text with one JSON value per line, as in verl's data."""
     if not isinstance(name, str) or not name.isidentifier():
         raise TruthError(f"fn_name {name!r} is not the name of a function")
-    calls, codec = [], Codec(describe, {})
+    calls = []
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):
             try:
@@ -176,10 +153,6 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
                 raise TruthError(f"an input of {name} has a line that is no JSON: {str(error)[:80]}") from error
         if not isinstance(given, list):
             raise TruthError(f"an input of {name} is not the list of its arguments: {str(given)[:40]}")
-        try:
-            codec.message("function", [name, *given], {})
-        except (ValueError, RecursionError) as error:
-            raise TruthError(f"an input of {name} is nested too deeply") from error
         calls.append((name, given, wanted))
     return Tests("calls", calls)
 
@@ -283,12 +256,14 @@ def _globals(table: symtable.SymbolTable) -> Iterator[str]:
 # --- What passed ---
 
 
-def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
-    """Return how many tests are right by the results of `sandbox.run`, and the first failure ("" where all are right).
+def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[float, str]:
+    """Return the share of tests that are right by the results of `sandbox.run`, and the reason code.
 
     Where every test's answer is yes or no, a partly right program counts as 0 tests: guessing would pass half of them.
     """
     statuses = [result["status"] for result in results]
+    if "gold_unparsable" in statuses:
+        return 0.0, "gold_unparsable"
     if tests.kind == "script":
         answers = zip(statuses, results, tests.outputs, strict=True)
         right = [status == "ran" and same_text(result["output"], want) for status, result, want in answers]
@@ -300,10 +275,11 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[int, str]:
         else:
             yes_or_no = all(result["output"] == "b" for result in results)
     if all(right):
-        return len(right), ""
-    failures = (status for status, each in zip(statuses, right, strict=True) if not each)
-    first = next(failures)
-    return 0 if yes_or_no else sum(right), "wrong" if first in ("ran", "failed") else first
+        return 1.0, "correct"
+    if any(right) and not yes_or_no:
+        return sum(right) / len(right), "partial"
+    first = statuses[right.index(False)]
+    return 0.0, "wrong" if first in ("ran", "failed") else first
 
 
 def same_text(output: str, expected: str) -> bool:
