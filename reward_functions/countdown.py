@@ -37,13 +37,12 @@ REASONS = (
     "gold_unparsable",  # the ground truth is broken: the row's fault, not the policy's
 )
 MAX_ANSWER = 1000  # characters
-MAX_GOLD = 10_000
 END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # may follow the answer, where decoding keeps special tokens
 
 # Character normalisation: full-width forms and look-alike signs become ASCII.
 SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " "}
 SPELLINGS |= {ord("{"): "[", ord("}"): "]"}
-SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013\uff0d"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
+SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
 SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗xX"), "*")
 _FORBIDDEN = re.compile(r"\* ?\*|/ ?/|[\^%!]").search
 _ALLOWED = re.compile(r"[0-9+*/()\[\]= -]+").fullmatch
@@ -156,7 +155,7 @@ def judge(answer: str, target: int, numbers: list[int]) -> tuple[str, bool, bool
 def read_gold(text: str) -> tuple[int, list[int]] | None:
     """(target, sorted numbers) from `{"target": 24, "numbers": [3, 8]}`; None where it is broken."""
     try:
-        truth = json.loads(text) if len(text) <= MAX_GOLD else None
+        truth = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(truth, dict) or type(truth.get("target")) is not int or type(truth.get("numbers")) is not list:

@@ -107,7 +107,7 @@ def calculation(template: Template, rng: random.Random) -> dict[str, int] | None
     given = dict.fromkeys(field for left, _, right in template.steps for field in (left, right) if field not in RESULTS)
     values = {field: rng.randint(2, LARGEST_GIVEN) for field in given}  # 2 or more, so that plurals are right
     if template.steps[0][1] == "/":  # a random dividend is rarely a multiple of its divisor
-        values["a"] = values["b"] * rng.randint(2, max(2, LARGEST_RESULT // values["b"]))
+        values["a"] = values["b"] * rng.randint(2, LARGEST_RESULT // values["b"])
     for result, (left, operator, right) in zip(RESULTS, template.steps, strict=False):
         value = OPERATORS[operator](values[left], values[right])
         if value is None:
