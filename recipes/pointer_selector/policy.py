@@ -188,20 +188,14 @@ def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, gene
     For each pick one uniform number chooses a slot through the cumulative distribution, so that neither the padding of
     a pool nor the values of other queries in the batch change what the same stream of numbers draws.
     """
-    uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device)
+    uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device).double()
 
     def choose(log_probs: Tensor, step: int) -> Tensor:
-        return pick_by_uniform(log_probs.exp(), uniform[..., step])
+        cumulative = log_probs.exp().double().cumsum(-1)
+        below = uniform[..., step] * cumulative[..., -1]  # less than the total, so a slot with probability is found
+        return torch.searchsorted(cumulative, below[..., None], right=True).squeeze(-1)
 
     return torch.stack([pick for _, pick in _walk(policy, encoded, draws, shots, choose)], -1)
-
-
-def pick_by_uniform(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Return the slot whose share of the cumulative distribution holds `uniform`: [..., K], [...] -> [...]."""
-    cumulative = probabilities.double().cumsum(-1)
-    slot = torch.searchsorted(cumulative, (uniform.double() * cumulative[..., -1])[..., None], right=True).squeeze(-1)
-    last = probabilities.shape[-1] - 1 - (probabilities > 0).flip(-1).to(torch.uint8).argmax(-1)
-    return torch.minimum(slot, last)
 
 
 def exact_kl(
