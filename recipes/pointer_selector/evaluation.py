@@ -211,12 +211,11 @@ def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequen
     for a, b in pairs:
         for shots in sorted(set(results[a]) & set(results[b])):
             ours, theirs = results[a][shots], results[b][shots]
-            if np.array_equal(ours.queries, theirs.queries):
-                of = [clusters[query] for query in ours.queries]
-                test = paired_difference(theirs.correct, ours.correct, bounds=(0.0, 1.0), clusters=of)
-                row = {"a": a, "b": b, "shots": shots, "difference": test.difference.value}
-                row |= {"low": test.difference.low, "high": test.difference.high}
-                rows.append(row | {"a_only": test.won, "b_only": test.lost, "p_holm": test.p_value})
+            of = [clusters[query] for query in ours.queries]
+            test = paired_difference(theirs.correct, ours.correct, bounds=(0.0, 1.0), clusters=of)
+            row = {"a": a, "b": b, "shots": shots, "difference": test.difference.value}
+            row |= {"low": test.difference.low, "high": test.difference.high}
+            rows.append(row | {"a_only": test.won, "b_only": test.lost, "p_holm": test.p_value})
     corrected = holm([row["p_holm"] for row in rows])
     return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
 

@@ -125,9 +125,9 @@ def _ranks(rewards: Tensor, mask: Tensor, count: Tensor) -> Tensor:
 def keep_top_candidates(rewards: Tensor, mask: Tensor, count: int) -> Tensor:
     """Return the curriculum's mask: the `count` candidates of each group with the highest reward; ties go to the first.
 
-    rewards [B, N], mask [B, N] -> [B, N].
+    rewards [B, N], mask [B, N] -> [B, N]; a `count` of 0 keeps all.
     """
-    if count <= 0 or count >= rewards.shape[-1]:
+    if not count:
         return mask
     order = rewards.masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
     kept = torch.zeros_like(mask).scatter(-1, order[:, :count], True)
@@ -168,8 +168,8 @@ def grpo_loss(
     *,
     clip: float,
     kl_beta: float,
-    level: str = "sequence",
-    kl_over: str = "logged",
+    level: str,
+    kl_over: str,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return GRPO's loss: PPO's clipped surrogate with group-relative advantages, plus beta k3 against the warm-up.
 

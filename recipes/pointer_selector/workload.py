@@ -250,7 +250,7 @@ def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
     The beam is wider than `width`, since many of its members are permutations of the same examples.
     """
     batch, slots = scores.shape
-    wide = width * (6 if shots > 1 else 1)
+    wide = 6 * width
     picks = torch.zeros(batch, 1, 0, dtype=torch.long)
     free = torch.ones(batch, 1, slots, dtype=torch.bool)
     total = torch.zeros(batch, 1)
@@ -260,15 +260,14 @@ def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
         parent, slot = index // slots, index % slots
         picks = torch.cat([picks.gather(1, parent[..., None].expand(-1, -1, picks.shape[-1])), slot[..., None]], -1)
         free = free.gather(1, parent[..., None].expand(-1, -1, slots)).scatter(-1, slot[..., None], False)
-    return torch.stack([_distinct_sets(*of_query, width) for of_query in zip(picks, total, strict=True)])
+    return torch.stack([_distinct_sets(of_query, width) for of_query in picks])
 
 
-def _distinct_sets(sequences: Tensor, total: Tensor, width: int) -> Tensor:
+def _distinct_sets(sequences: Tensor, width: int) -> Tensor:
     """Return the first `width` sequences that are different sets; the first one is repeated where there are fewer."""
     seen: dict[tuple[int, ...], int] = {}
     for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
-        if torch.isfinite(total[number]):
-            seen.setdefault(tuple(sequence), number)
+        seen.setdefault(tuple(sequence), number)
     kept = list(seen.values())[:width]
     return sequences[kept + [kept[0]] * (width - len(kept))]
 
