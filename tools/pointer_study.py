@@ -22,12 +22,12 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from recipes.config.layers import read
+from recipes.config.layers import dump, read
 from recipes.drawing import STYLE, markdown
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector import cli
-from recipes.pointer_selector.config import resolve, to_yaml
+from recipes.pointer_selector.config import resolve
 from recipes.statistics import mean_over_seeds
 
 ARMS: dict[str, dict[str, Any]] = read(Path(__file__).with_suffix(".yaml"))
@@ -85,7 +85,8 @@ def arguments(settings: Sequence[str], arm: str, seed: int, name: str) -> tuple[
 def experiment(settings: Sequence[str], arm: str, seed: int) -> str:
     """Return a trial's experiment name, a digest of its settings: arms with the same settings share it."""
     words, preset = arguments(settings, arm, seed, "study")
-    return f"study_{hashlib.sha256(to_yaml(resolve(words, preset=preset)).encode()).hexdigest()[:12]}"
+    recipe = dump(resolve(words, preset=preset).model_dump())
+    return f"study_{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def epochs(history: Iterable[str]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from recipes.config.variables import is_on, not_read
 from recipes.errors import reported_errors
 from recipes.files import run_lock, write_json
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
-from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve, to_yaml
+from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.preparation import Prepared
@@ -42,13 +42,8 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
 
 def train_command(settings: Settings = None, preset: Preset = None) -> None:
     """Train the pointer selector; a run that was interrupted goes on after its last finished phase."""
-    console = Console(highlight=False, soft_wrap=True)
-    try:
-        with reported_errors():
-            train(resolve(settings or [], preset=preset), console)
-    except KeyboardInterrupt:
-        console.out("interrupted: the same command goes on after the last finished phase")
-        raise typer.Exit(130) from None
+    with reported_errors():
+        train(resolve(settings or [], preset=preset), Console(highlight=False, soft_wrap=True))
 
 
 def train(recipe: PointerRecipe, console: Console) -> None:
@@ -62,7 +57,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
     torch.set_num_threads(recipe.trainer.threads)
     if is_on(os.environ, "DRY_RUN"):
-        print(to_yaml(recipe), end="")
+        print(dump(recipe.model_dump()), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")
         return
@@ -78,7 +73,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     with run_lock(folder / ".lock", name):
         device = choose_device(recipe.trainer.device)
         trainer = Trainer(recipe, prepared, checkpoints, device)  # refuses another run's folder
-        (folder / "config.yaml").write_text(to_yaml(recipe), encoding="utf-8")
+        (folder / "config.yaml").write_text(dump(recipe.model_dump()), encoding="utf-8")
         write_json(folder / "data.json", {**prepared.counts, "dropped from training": prepared.dropped})
         console.out(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
         with closing(RunLog(folder, trainer.progress.step)) as log:

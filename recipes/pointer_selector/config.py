@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from recipes.config.layers import dump, flatten, known_name, merge, read, settings_of, shown_path, validated
+from recipes.config.layers import flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key
 from recipes.config.variables import argument_settings, variable_settings
@@ -205,8 +205,3 @@ def differences(recipe: PointerRecipe) -> list[str]:
     kept = ("data.", "validation.", "trainer.experiment_name")
     values = flatten(recipe.model_dump()).items()
     return [f"{path}={value}" for path, value in values if path.startswith(kept) and value != shipped[path]]
-
-
-def to_yaml(recipe: PointerRecipe) -> str:
-    """Return the resolved recipe as YAML."""
-    return dump(recipe.model_dump())
