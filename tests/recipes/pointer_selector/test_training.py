@@ -130,3 +130,11 @@ def test_another_recipe_and_other_data_are_refused(made, whole, tmp_path):
     assert same(trainer(made, tmp_path / "new", start).policy.state_dict(), weights(whole[2]))
     mistake(lambda: trainer(made, tmp_path / "new", start, "data.shot_num=3"), "shot_num")
     assert json.loads((whole[2] / "best" / "config.json").read_text())["step"] == whole[1].best.step
+
+
+def test_over_fitting_and_a_policy_that_stays_are_remarked():
+    curves = [(0.5, 0.5), (0.6, 0.6), (0.7, 0.58)]
+    assert training.findings({"actor/kl_loss": 0.3}, curves[:2]) == []
+    assert "epoch 1" in training.findings({}, curves)[0]
+    assert "GRPO_LR" in training.findings({"actor/kl_loss": 0.002}, curves[:2])[0]
+    assert training.findings({}, [(0.6, 0.6), (0.5, 0.5)]) == []  # training fell too
