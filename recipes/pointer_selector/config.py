@@ -46,12 +46,10 @@ class DataConfig(Section):
 class PolicyConfig(Section):
     """The pointer network."""
 
-    hidden: int = key(256, ge=8)
-    """width of the projection and of the state"""
+    hidden: int = key(256, ge=8, multiple_of=4)
+    """width of the projection and of the state, divided among 4 attention heads"""
     layers: int = key(1, "NUM_LAYERS", ge=1, le=3)
     """layers of cross-attention of the query over its pool"""
-    heads: int = key(4, ge=1)
-    """attention heads"""
     temperature: float = key(0.1, gt=0)
     """temperature of the cosine scores"""
     dropout: float = key(0.1, ge=0, lt=1)

@@ -16,6 +16,8 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PolicyConfig
 
+HEADS = 4
+"""Attention heads; `policy.hidden` is a multiple of it."""
 MASKED = -1e9
 """Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""
 
@@ -52,9 +54,8 @@ class Tower(nn.Module):
 class CrossAttention(nn.Module):
     """The query attends over its pool; residual, then LayerNorm."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
         self.query = nn.Linear(hidden, hidden)
         self.key_value = nn.Linear(hidden, 2 * hidden)
         self.out = nn.Linear(hidden, hidden)
@@ -64,9 +65,9 @@ class CrossAttention(nn.Module):
     def forward(self, state: Tensor, pool: Tensor, mask: Tensor) -> Tensor:
         """[B, H], [B, K, H], [B, K] -> [B, H]."""
         batch, slots, hidden = pool.shape
-        query = self.query(state).view(batch, self.heads, 1, hidden // self.heads)
-        key, value = self.key_value(pool).view(batch, slots, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = (query @ key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
+        query = self.query(state).view(batch, HEADS, 1, hidden // HEADS)
+        key, value = self.key_value(pool).view(batch, slots, 2, HEADS, -1).permute(2, 0, 3, 1, 4)
+        scores = (query @ key.transpose(-1, -2)) / math.sqrt(hidden // HEADS)
         weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
         found = self.out((weights @ value).reshape(batch, hidden))
         after: Tensor = self.norm(state + self.dropout(found))
@@ -80,15 +81,9 @@ class PointerPolicy(nn.Module):
         super().__init__()
         self.config, self.query_width, self.pool_width = config, query_width, pool_width
         hidden = config.hidden
-        if hidden % config.heads:
-            raise RecipeError(
-                f"{hidden} features cannot be divided among {config.heads} heads",
-                where="policy.hidden, policy.heads",
-                fix="make policy.hidden a multiple of policy.heads",
-            )
         self.query_tower = Tower(query_width, hidden, config.dropout)
         self.pool_tower = Tower(pool_width, hidden, config.dropout)
-        attention = [CrossAttention(hidden, config.heads, config.dropout) for _ in range(config.layers)]
+        attention = [CrossAttention(hidden, config.dropout) for _ in range(config.layers)]
         self.layers = nn.ModuleList(attention)
         branch_ends = [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)]
         self.gate_state = nn.Linear(hidden, 2 * hidden)

@@ -33,7 +33,7 @@ def make_policy():
 
     def make(seed=0, layers=2):
         torch.manual_seed(seed)
-        config = PolicyConfig(hidden=16, heads=2, layers=layers, dropout=0.0)
+        config = PolicyConfig(hidden=16, layers=layers, dropout=0.0)
         made = PointerPolicy(config, 6, 6).double().eval()
         with torch.no_grad():
             for parameter in made.parameters():

@@ -13,7 +13,7 @@ from recipes.pointer_selector.training import RunLog, Trainer
 from recipes.runs.metrics import read_history
 from tests.mistakes import mistake
 
-SMALL = ["policy.hidden=16", "policy.heads=2", "data.batch_size=8", "rce.epochs=2", "grpo.epochs=2"]
+SMALL = ["policy.hidden=16", "data.batch_size=8", "rce.epochs=2", "grpo.epochs=2"]
 SMALL += ["grpo.kl.adaptive=true", "validation.train_queries=10", "trainer.early_stop_patience=0"]
 
 
