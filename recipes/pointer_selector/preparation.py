@@ -29,7 +29,6 @@ from recipes.pointer_selector.dataset import SCORES, SPLITS, PointerData
 
 Id = Annotated[str, BeforeValidator(lambda item: str(item) if isinstance(item, int) else item)]
 """An id is text; 5 and "5" are the same id."""
-Score = Annotated[float, Field(ge=-1e30, le=1e30)]  # float32 makes larger numbers infinite
 Share = Annotated[float, Field(ge=0, le=1)]
 Truth = Annotated[
     float, Field(ge=0, le=1, multiple_of=1), BeforeValidator(lambda v: int(v) if isinstance(v, bool) else v)
@@ -52,7 +51,7 @@ class Candidate(_Logged):
 
     pointer: Annotated[list[Id], Field(min_length=1)]
     gen_method: str = "other"
-    beam_score: Score | None = None
+    beam_score: float | None = None
     vqa_correct: Truth | None = None
     vqa_acc_score: Share | None = None
     vqa_gt_prob: Share | None = None
