@@ -111,6 +111,8 @@ def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, write_data, preset):
     done = invoke(cli.evaluate_command, *command.split()[3:])  # as it is printed, candidates included
     assert done.exit_code == 0, done.output
     assert "selector - beam_score" in done.output
+    name = f"trainer.experiment_name={recipe.trainer.experiment_name}"
+    assert "(64, 64)" in invoke(cli.evaluate_command, name).stderr, "the digits, where the own data were forgotten"
 
 
 def test_without_a_model_the_most_likely_logged_candidate_counts(data, make_policy):
@@ -148,6 +150,7 @@ def test_a_study_trains_starts_first_and_compares_with_the_recipe(tmp_path, monk
         ("grpo.epochs=1", {"NUM_LAYERS": "4"}, "policy.layers"),
         ("grpo.epochs=1", {"RCE_EPOCHS": "3-5"}, "RCE_EPOCHS"),
         ("data.candidates=/none.json", {}, "data.query_embeddings"),
+        ("data.train_queries=31", {}, "data.train_queries"),
     ],
 )
 def test_mistakes_end_with_one_message_and_code_2(tmp_path, monkeypatch, argument, environ, named):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recipes.pointer_selector import losses
-from recipes.pointer_selector.config import RewardConfig
+from recipes.pointer_selector.config import RewardConfig, resolve
 from recipes.pointer_selector.losses import group_advantages, grpo_loss, rce_loss, rewards
 from tests.mistakes import mistake
 from tests.recipes.pointer_selector import pointer_reference as slow
@@ -78,6 +78,11 @@ def test_rewards_equal_the_documented_formulas(data):
         }.items():
             reward = rewards(data, RewardConfig(mode=mode, alpha=0.7, beta=1.5))[row]
             assert reward == pytest.approx(expected, rel=1e-5), mode
+
+
+def test_a_weight_that_the_reward_has_not_is_named():
+    recipe = resolve(["REWARD_ALPHA=0.5", "REWARD_BETA=0.8"], environ={})
+    assert [note.partition(" ")[0] for note in losses.unread_weights(recipe)] == ["REWARD_BETA"]
 
 
 def test_missing_numbers_name_the_query(data):
