@@ -73,13 +73,14 @@ def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on():
 
 
 SIGNALS_AND_FORKS = """
-import asyncio, os, signal, threading
+import asyncio, os, signal, sys, threading
 from recipes.python_files import awaited
 ended = threading.Event()
 
 async def wait():
     try:
-        await asyncio.sleep(0.5)  # until the other thread waits
+        while sys._current_frames()[threading.main_thread().ident].f_code.co_name != "wait":
+            await asyncio.sleep(0.01)  # until the main thread waits for the result
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(600)
     finally:

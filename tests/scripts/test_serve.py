@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,15 +13,14 @@ from pathlib import Path
 import pytest
 
 from recipes.paths import ROOT
+from tests.ports import free_port
 
 pytestmark = pytest.mark.trainer(seconds=15)
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
 
 def test_a_tiny_model_is_served_and_answers(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "96", "--served-model-name", "tiny"]
     command = [sys.executable, str(ROOT / "scripts" / "serve.py"), str(TINY), *options, "--dtype", "float32"]
     environment = {**os.environ, "no_proxy": "127.0.0.1"}

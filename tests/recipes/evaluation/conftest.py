@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import importlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,7 +144,7 @@ class ScriptedServer:
         self.statuses: list[int] = []  # statuses of the next replies; 0 breaks the connection
         self.die_after: int | None = None  # replies until every connection breaks
         self.running = self.most_running = 0
-        self.slow = 0.0  # seconds before a reply
+        self.meet: Callable[[], Any] = lambda: None  # called while a request runs
         self.reply: Callable[[dict[str, Any]], Any] = self.completion
 
     def answer(self, request: Any) -> Any:
@@ -157,7 +156,7 @@ class ScriptedServer:
         self.requests.append(asked | {"path": request.url.path})
         self.running += 1
         self.most_running = max(self.most_running, self.running)
-        time.sleep(self.slow)
+        self.meet()
         self.running -= 1
         status = self.statuses.pop(0) if self.statuses else 200
         if status == 0:

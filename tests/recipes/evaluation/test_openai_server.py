@@ -3,6 +3,7 @@
 import base64
 import io
 from contextlib import closing
+from threading import Barrier
 
 import pytest
 
@@ -29,7 +30,7 @@ def ask(server, make_data):
 
 
 def test_every_question_is_answered_n_times_with_bounded_concurrency(ask, server):
-    server.slow = 0.02
+    server.meet = Barrier(3, timeout=30).wait  # each request waits for two others
     groups = ask(count=12, concurrency=3)
     assert list(groups) == list(range(12))
     assert server.most_running == 3

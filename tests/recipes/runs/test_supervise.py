@@ -44,7 +44,10 @@ def run(folder, mode, limit_s, interrupts=0):
 
 
 def alive(pid):
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # also one that ends between the two questions
+        return False
 
 
 def test_a_trainer_that_ignores_signals_is_ended_by_the_second_one_with_its_daemons_and_nothing_else(tmp_path):

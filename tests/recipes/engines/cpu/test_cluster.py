@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import pytest
 
 from recipes.paths import ROOT
 from recipes.runs.metrics import read_history
+from tests.ports import free_port
 from tests.recipes.engines.conftest import variables
 
 pytestmark = pytest.mark.trainer(seconds=20)
@@ -37,13 +37,11 @@ class Cluster:
         # The paths of Ray's sockets have about a hundred characters at most.
         self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address = f"{get_node_ip_address()}:{self.port}"
+        port = free_port()
+        self.address = f"{get_node_ip_address()}:{port}"
         self.variables = {
             **variables(folder),
-            "RAY_PORT": str(self.port),
+            "RAY_PORT": str(port),
             "RAY_AUTH_TOKEN": uuid.uuid4().hex,  # no node may take it alone
             MARK: uuid.uuid4().hex,
         }

@@ -147,12 +147,15 @@ def _processes(artifacts: Path) -> list[str]:
 
 
 def _unused_segments(before: set[Path]) -> list[str]:
-    """Shared memory that is new and that no process maps; what another run uses beside this one is mapped."""
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
+    """Shared memory that is new and that no process maps; what another run uses beside this one is mapped.
+
+    The files are listed first: one that another run makes meanwhile is not looked for among maps that were read before.
+    """
+    new, mapped = set(Path("/dev/shm").glob(SEGMENTS)) - before, ""
+    for maps in Path("/proc").glob("[0-9]*/maps") if new else ():
         with suppress(OSError):  # the process has ended
             mapped += maps.read_text()
-    return [str(path) for path in set(Path("/dev/shm").glob(SEGMENTS)) - before if path.name not in mapped]
+    return [str(path) for path in new if path.name not in mapped and path.exists()]
 
 
 @dataclass(frozen=True)
