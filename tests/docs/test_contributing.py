@@ -32,8 +32,7 @@ def test_its_data_its_tests_and_its_dry_run(tmp_path):
 
     run("scripts/data_prep_reverse.py")
     assert (tmp_path / "artifacts/data/reverse/train.manifest.json").is_file()
-    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py")
-    assert "7 passed" in tested
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/reward_functions/test_reverse.py")
     python = [name for name in written if name.endswith(".py")]
     for words in (["check"], ["format", "--check"]):
         run("-m", "ruff", *words, "--config", str(ROOT / "pyproject.toml"), *python)

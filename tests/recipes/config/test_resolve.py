@@ -1,6 +1,7 @@
 """Four layers, each key with the layer that set it, and every mistake in a layer with its name and place."""
 
 import copy
+import itertools
 import os
 
 import pytest
@@ -80,11 +81,12 @@ def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     path = write("worker: {reward: {reward_function_kwargs: {credit: {format: 0.1, numbers: 0.2}}}}")
     arguments = ["worker.reward.reward_function_kwargs.credit.format=0.3", "+ray_kwargs.x=2"]
-    arguments += ["actor_rollout_ref.rollout.over_sample_rate=0.1"]
+    native = {f"actor_rollout_ref.rollout.{name}": 0.1 for name in ("over_sample_rate", "engine_kwargs.vllm.a.b")}
+    arguments += [f"{name}={value}" for name, value in native.items()]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
     assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}}
     assert recipe.algorithm.kl_coef == 2e-3
-    assert recipe.verl == {"actor_rollout_ref.rollout.over_sample_rate": 0.1, "+ray_kwargs.x": 2}
+    assert recipe.verl == {**native, "+ray_kwargs.x": 2}
 
 
 def test_later_wins_in_verls_spelling_too(write):
@@ -92,6 +94,14 @@ def test_later_wins_in_verls_spelling_too(write):
     recipe = load(str(path), environ={"ROLLOUT_N": "8"}, arguments=["actor_rollout_ref.rollout.n=4"], hardware="gpu")
     assert recipe.worker.rollout.n == 4
     assert verl.translate(recipe)["actor_rollout_ref.actor.policy_loss.loss_mode"] == "gspo"
+
+
+@pytest.mark.parametrize("task", tasks())
+def test_every_recipe_passes_its_checks_with_and_without_its_tiny_model(task):
+    tiny = {"EMBEDDED": "1", "GPUS_PER_NODE": "1"}
+    for hardware, embedded in itertools.product(("cpu", "gpu"), ({"EMBEDDED": "0"}, tiny)):
+        check(recipe := load(task, environ=embedded, hardware=hardware))
+        verl.translate(recipe)
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
