@@ -27,9 +27,9 @@ spec.loader.exec_module(countdown)
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     right = countdown.compute_score(data_source, solution_str, ground_truth, extra_info)["acc"]
-    return {{"score": min(1.0, len(solution_str) / 120), "accuracy": right, "acc": right}}
+    return {{"score": 1.0 - right, "accuracy": right, "acc": right}}
 """
-"""Pays for length, whatever is written; `accuracy` is what the answer is worth."""
+"""Pays for wrong answers; `accuracy` is what the answer is worth."""
 
 
 def launch(folder, *arguments, reward=None, **variables):
@@ -63,6 +63,7 @@ def test_a_constant_reward_no_kl_and_another_policy_in_vllm_are_named(tmp_path):
 
 
 def test_a_hacked_reward_is_named(tmp_path):
-    text, _, status = launch(tmp_path, reward=HACKED, LR="3e-4", MAX_STEPS="16", VAL_FREQ="8", SAVE_FREQ="-1")
+    more = {"LR": "3e-4", "MAX_STEPS": "24", "VAL_FREQ": "8", "SAVE_FREQ": "-1"}
+    text, _, status = launch(tmp_path, "algorithm.disable_kl=true", reward=HACKED, **more)
     assert status["reward and validation"] == "warning"
     assert "warning: reward and validation: " in text

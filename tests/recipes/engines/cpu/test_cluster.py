@@ -46,6 +46,12 @@ class Cluster:
             MARK: uuid.uuid4().hex,
         }
         self.variables.pop("PYTHONSAFEPATH", None)
+        # On Ray's nodes vLLM's engine starts as a plain Python, which reads torchvision before `recipes`: where PyPI's
+        # build for CUDA is installed beside a CPU build of torch, only `recipes` makes it readable.
+        site = folder / "site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text("import recipes\n")
+        self.variables["PYTHONPATH"] = f"{site}:{ROOT}"
 
     def start(self, role: str) -> set[int]:
         """Start a node; the processes that are new."""

@@ -77,6 +77,7 @@ class Experiment:
         self.checkpoints = self.artifacts / "checkpoints" / "countdown"
         self.run = self.artifacts / "runs" / "countdown"
         self.attempts = 0
+        self.unlogged: set[int] = set()  # steps that were saved before the fault, whose metrics were not written yet
         self.rewards = folder / "rewards"
         self.rewards.mkdir()
         (self.rewards / "mine.py").write_text(REWARD)
@@ -204,8 +205,10 @@ def _outcome(experiment: Experiment, fault: Fault, *keys: str) -> tuple[str, lis
         wrong.append("a traceback")
     if attempt.left:
         wrong.append(f"left {attempt.left}")
-    if steps != list(range(steps[0], steps[-1] + 1)):
+    if steps != [step for step in range(steps[0], steps[-1] + 1) if step not in experiment.unlogged]:
         wrong.append(f"metrics of the steps {steps}")
+    if saved > steps[-1]:
+        experiment.unlogged.add(saved)
     if steps[-1] - saved > 1 or f"resumed from step {saved}" not in attempt.text:
         wrong.append(f"saved {saved} of {steps[-1]}")
     cause = re.split(r" \(|; ", found[-1].split(": ", 1)[1])[0] if found else ""
