@@ -1,6 +1,6 @@
 """GRPO recipes for language and vision-language models on verl and EasyR1.
 
-`from recipes import train, evaluate` are the functions of `recipes.api`.
+`from recipes import train, evaluate` imports the functions of `recipes.api`.
 """
 
 from __future__ import annotations

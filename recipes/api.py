@@ -21,9 +21,9 @@ from recipes.runs.metrics import Step, read_history, validations
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A run that ended."""
+    """What `train` returns, for a run that ended or for a dry run."""
 
-    exit_code: int  # the launcher's; 0 where all steps are done
+    exit_code: int  # the launcher's; 0 where the run, or the dry run, ended without an error
     folder: Path  # `artifacts/runs/<experiment>`
     steps: list[Step]  # the metrics of every step of the experiment, those of earlier attempts included
     checkpoint: Checkpoint | None  # the last one, or None

@@ -41,7 +41,7 @@ def is_complete(package: Distribution) -> bool:
 
 
 def repair(venv: Path) -> list[str]:
-    """Remove pip's records of half-installed packages, so that it installs them again; return their names."""
+    """Remove pip's records of half-installed packages, so that pip installs these again; return the records' names."""
     forgotten = []
     for site, package in _packages(venv):
         if not is_complete(package):

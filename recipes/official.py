@@ -250,7 +250,8 @@ def _summary(table: Table) -> str:
 
 
 def page(table: Table) -> str:
-    """Markdown: summary, the keys that differ, the others in one line each, where the official values are from."""
+    """Markdown: a summary, a table of the keys that differ, one line with the aligned keys, one with the keys that no
+    example has, and the sources of the official values."""
     differing, aligned, ours_alone = parts(table)
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
     rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]

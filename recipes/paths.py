@@ -24,7 +24,7 @@ def artifacts() -> Path:
 
 
 def outputs() -> Path:
-    """`outputs`, which holds the custom kit's checkpoints; inside `ARTIFACTS_DIR` where that is set."""
+    """`outputs`, which holds the custom-task kit's checkpoints; inside `ARTIFACTS_DIR` where that is set."""
     moved = os.environ.get("ARTIFACTS_DIR")
     return artifacts() / "outputs" if moved else ROOT / "outputs"
 

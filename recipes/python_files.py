@@ -124,8 +124,9 @@ def helpers(path: Path) -> dict[str, Path]:
 
 
 def own_files(path: Path) -> list[Path]:
-    """A file, the Python files of its own folder that it loads, and the files there that it opens, without running it.
+    """Return a file, the Python files of its folder that it loads, and the files there that it opens.
 
+    The file is parsed and not run.
     A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`,
     `"words/list.txt"`, or the name of a package, of which every Python file counts. A path that is built while the
     reward runs is not found.

@@ -146,7 +146,7 @@ def _of_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _forced(name: str, value: Any) -> str:
-    """Return an override that sets a key, whether verl's configuration has it or leaves it open."""
+    """Return an override that sets a key, whether verl's configuration has it or not."""
     return f"++{verl.override(name, value, known=True)}"
 
 

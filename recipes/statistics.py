@@ -45,8 +45,9 @@ def mean_with_interval(
 ) -> Interval:
     """Mean of values with its interval. Raises ValueError for no values.
 
-    Values of 0 and 1 get Wilson's interval, others a bootstrap (BCa). Where all values are equal up to rounding a
-    bootstrap would claim certainty: the bounds give an exact interval instead, and without bounds there is none.
+    Values of 0 and 1 whose bounds are (0, 1) get Wilson's interval, others a bootstrap (BCa, or percentile for many
+    values). Where all values are equal up to rounding a bootstrap would claim certainty: the bounds give an exact
+    interval instead, and without bounds there is none.
     Where clusters repeat, the interval is over the clusters.
 
     Args:

@@ -72,7 +72,7 @@ def nearest(number: int, fitting: Iterable[int]) -> str:
 
 
 def divisors(number: int) -> list[int]:
-    """Every divisor of a number, rising."""
+    """Every divisor of a number, in ascending order."""
     return [size for size in range(1, number + 1) if number % size == 0]
 
 
@@ -129,7 +129,8 @@ MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
 
 
 def filled_batches(recipe: Recipe) -> list[Setting]:
-    """Replace null batch sizes: an update takes the whole step; a micro-batch divides a GPU's share of an update."""
+    """Replace null batch sizes: an update takes the whole step; a micro-batch divides a GPU's share of an update, or
+    for log-probabilities its share of the step, unless verl fills the passes by tokens."""
     actor, n, step = recipe.worker.actor, recipe.worker.rollout.n, recipe.data.rollout_batch_size
 
     def micro(prompts: int, most: int) -> int:

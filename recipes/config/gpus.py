@@ -189,8 +189,8 @@ def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """Return tokens and recomputation of passes with a fixed number of responses; `fused_adam` is false on EasyR1, or
-    with another optimiser than AdamW."""
+    """Return the settings that `fit` must not choose: tokens and recomputation where a pass has a fixed number of
+    responses, and `fused_adam`, false, on EasyR1 or where a key below `verl` names the optimiser."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -209,8 +209,8 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
 
 
 def _reference_bytes(recipe: Recipe) -> int:
-    """Bytes of one reference weight. verl keeps float32 weights in the compute dtype (recipes/engines/verl/engine.py);
-    EasyR1 uses the configured dtype, and bf16 on GPUs where none is configured."""
+    """Bytes of one reference weight. Our engine for verl (recipes/engines/verl/engine.py) keeps float32 weights in the
+    compute dtype; EasyR1 uses the configured dtype, and bf16 on GPUs where none is configured."""
     fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")

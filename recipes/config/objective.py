@@ -16,6 +16,7 @@ OF_KL = tuple(
     for name in ("use_kl_loss", "use_kl_in_reward", "kl_coef", "kl_penalty", "kl_loss_coef", "kl_loss_type")
 )
 """Keys that nothing reads where `NO_KL` is true."""
+OLD_PASS = "worker.actor.recompute_old_log_probs"
 
 
 class Term(NamedTuple):
@@ -26,7 +27,7 @@ class Term(NamedTuple):
 
 
 def kl_in_reward(recipe: Recipe) -> Term | None:
-    """The KL that is taken from each token's reward; None where there is none."""
+    """The KL that is subtracted from each token's reward; None where there is none."""
     algorithm = recipe.algorithm
     chosen = algorithm.use_kl_in_reward
     if algorithm.disable_kl or not (not algorithm.use_kl_loss if chosen is None else chosen):
@@ -71,12 +72,33 @@ def constant_length(recipe: Recipe) -> int | None:
     return actor.loss_scale_factor or by_default
 
 
-def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Yield errors for KL that is on but placed nowhere, and for a low clip ratio above the high one.
+def update_suffices(recipe: Recipe) -> bool:
+    """Return whether the update's log-probabilities can replace those of a pass before it: a step has one update.
 
-    CISPO may have one: its low ratio of 1 or more means that there is no lower bound.
+    A KL in the reward is then computed from vLLM's log-probabilities, which equal the policy's only without top-p and
+    top-k; so there must be none of these limits either.
+    """
+    rollout = recipe.worker.rollout
+    exact = kl_in_reward(recipe) is None or (rollout.top_p == 1 and rollout.top_k == -1)
+    return updates(recipe) == 1 and rollout.calculate_log_probs and exact
+
+
+def problems(recipe: Recipe) -> Iterator[RecipeError]:
+    """Yield errors for KL that is on but placed nowhere, a low clip ratio above the high one, and a missing pass.
+
+    CISPO may have a low ratio above the high one: of 1 or more, it means that there is no lower bound.
     """
     algorithm = recipe.algorithm
+    if recipe.engine == "verl" and recipe.value(OLD_PASS) is False and not update_suffices(recipe):
+        yield recipe.error(
+            f"{OLD_PASS} is false, but the update's log-probabilities cannot replace the old ones: that takes one "
+            f"update a step (here {updates(recipe)}) and vLLM's log-probabilities, without top-p and top-k if KL is "
+            "in the reward",
+            "set it to null, which leaves the pass out where it can",
+            OLD_PASS,
+            "worker.actor.global_batch_size",
+            "worker.rollout.top_p",
+        )
     if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
         yield recipe.error(
             f"KL is neither in the loss nor in the reward, yet {NO_KL} is false",

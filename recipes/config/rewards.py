@@ -14,8 +14,8 @@ from recipes.python_files import helpers, name_of, split_function
 
 WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
 WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "engines" / "reward_with_helpers.py", "RECIPES_REWARD_FILE"
-"""If a reward imports files beside it, the trainer loads WITH_HELPERS in its place; the variable REWARD_FILE holds the
-reward's path."""
+"""If a reward imports files beside it, the trainer loads the file WITH_HELPERS in its place; the environment variable
+that REWARD_FILE names then holds the reward's path."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
 
 

@@ -207,7 +207,8 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes]) 
     except RecipeError as error:
         raise RecordError(error.what, record.place, error.fix) from error
     row.pop("images", None)
-    # EasyR1 passes a reward no other column of a row; `reward_functions/dispatch.py` reads this one.
+    # Of a row EasyR1 passes a reward only this column and the id. `engines/easyr1/reward.py` takes the data source out
+    # of it for rewards of verl's form; `reward_functions/dispatch.py` does so itself.
     row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
     return row
 
@@ -341,8 +342,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
 
 def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
-    """Raise the embedded model's prompt limit to the longest prompt, as far as the model's positions allow: its
-    tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
+    """Raise the embedded model's prompt limit to the longest training prompt, as far as the model's positions allow:
+    its tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:

@@ -229,7 +229,8 @@ ID_HINT = "give every record an id of its own, or rename the field: ids are then
 
 
 def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
-    """Return the error that names the missing columns and their options; None where none is missing."""
+    """Return the error that names the missing columns, or a data source unknown to the reward, and the options that
+    help; None where nothing is wrong."""
     missing, options = [], []
     free = {*there} - {columns.prompt, columns.ground_truth, columns.images}
     for ours, theirs, option in (

@@ -17,7 +17,8 @@ def load_reward(location: str | Path) -> ModuleType:
     """The module of a reward file, by `path` or `path:function`; a relative path may start at the repository's root.
 
     Raises:
-        RecipeError: the file does not exist, fails while it is imported, or lacks the named function.
+        RecipeError: the file does not exist, fails while it is imported, lacks the named function, or imports a file
+            beside it whose name another module has too.
     """
     text, name = split_function(str(location))
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
@@ -39,7 +40,7 @@ def load_reward(location: str | Path) -> ModuleType:
 
 
 def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
-    """Raise if another module hides a file beside the reward from the reward's import of that name."""
+    """Raise where the reward imports a file beside it by name, and Python would find another module of that name."""
     for name, file in beside.items():
         found = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
         origin = found.origin if found else None

@@ -105,7 +105,7 @@ class Checkpoint:
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint that the engine's tracker names."""
+    """The checkpoint that an engine's tracker in the folder names; None where there is no tracker or no such step."""
     for layout in LAYOUTS.values():
         step = _tracked(folder, layout)
         if step is not None:

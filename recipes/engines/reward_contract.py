@@ -28,7 +28,7 @@ RIGHT = 1.0 - 1e-9
 SHOWN = 80
 """Most characters of a response or a value in a message."""
 REWARD_STD = "reward_std"
-"""Mean over groups of the standard deviation of a group's scores, with n - 1 as the advantage has it; TRL's name."""
+"""Mean over groups of the sample standard deviation of a group's scores (n - 1, as in the advantage); TRL's name."""
 ZERO_VARIANCE = "frac_reward_zero_std"
 """Share of groups whose scores are all equal, so that every advantage is zero; TRL's name."""
 TRAINING_ACCURACY = "reward_accuracy"
@@ -43,11 +43,11 @@ COLUMN = "id"
 ROW_ID, DATA_SOURCE = "row_id", "data_source"
 """Fields of a line in a dump: the id of its row, which is the same in every run, and the data source of its row."""
 DUMPED = ("input", "output", "gts", "score", "step", "uid")
-"""What verl writes of a response in a dump: prompt, response, the row's ground truth, what training sees, the trainer's
-step (0 before the first update), and `<uid>_<session>_<index>`.
+"""What verl writes of a response in a dump: prompt, response, the row's ground truth, the score that training uses, the
+trainer's step (0 before the first update), and `<uid>_<session>_<index>`.
 
-A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine. The `uid` is drawn anew for each batch;
-responses that share it are a group. The reward's parts follow, except parts with one of these names."""
+A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine. The first part, `<uid>`, is drawn anew
+for each batch; responses that share it are a group. The reward's parts follow, except parts with one of these names."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
 _PLAIN = (str, int, float, bool, type(None))
 """Types of a part: verl averages numbers over a validation and leaves texts alone."""
@@ -223,7 +223,7 @@ def is_flat(scores: Iterable[float]) -> bool:
 def reward_metrics(
     groups: Iterable[Any], scores: Iterable[float], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Return the metrics of one step.
+    """Return the metrics of one step's rewards.
 
     Args:
         groups: the group id of each response.

@@ -64,6 +64,12 @@ class RewardFunction:
         self._named = None if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else set(parameters)
         self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
         self.is_async = inspect.iscoroutinefunction(function)
+        if self.is_async and self.form != VERL:
+            raise RecipeError(
+                f"{getattr(function, '__name__', 'the reward')} is async, and takes no single response of verl's form",
+                where=f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}",
+                fix="leave async out, or take data_source, solution_str, ground_truth and extra_info",
+            )
         of_verl = self.form == VERL
         self.contract = Contract(function, "score" if of_verl else "overall", numbers_alone=of_verl)
 

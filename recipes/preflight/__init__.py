@@ -82,9 +82,9 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
 
 
 def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
-    """The findings of a dry run: data that the start would make first is not missed, and what needs it is skipped.
+    """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
-    Of a plan for GPUs that are not here, only the memory is checked, and the data that is there.
+    Of a plan for GPUs that are not here, only the memory is checked, and the data if no file of it is missing.
 
     Args:
         skip: checks to leave out; a plan can be made before several machines are named.

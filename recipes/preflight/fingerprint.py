@@ -38,7 +38,7 @@ FIXED = {
 ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
 """Content that is no key and decides the order of the rows."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
-"""verl's own keys that are settings; those below `data` decide the order of rows, and the others are content."""
+"""verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
 SAMPLED, PIECES = 1 << 16, 32
 """Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
 

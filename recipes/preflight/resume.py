@@ -77,7 +77,8 @@ class Start:
     problems: tuple[str, ...] = ()  # what is wrong with later checkpoints
     changes: tuple[Change, ...] = ()  # content and settings that differ from the attempt that made the step
     unknown: str = ""  # why the content cannot be compared; empty where it can
-    parts: frozenset[str] = frozenset()  # what the step was saved with, whatever an earlier save of it left
+    # Parts that the step was saved with; files that an earlier save of the same step left do not count.
+    parts: frozenset[str] = frozenset()
 
     @property
     def other_content(self) -> list[Change]:

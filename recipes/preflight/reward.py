@@ -66,8 +66,9 @@ def trial(recipe: Recipe) -> list[str]:
         ]
     files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
+    engine = "verl" if is_weighted(recipe) else recipe.engine  # `weighted_reward.py` calls its parts by verl's names
     for part, named in judges:
-        in_module(load_reward(part), part, named, recipe.engine)  # raises for a function that no engine can call
+        in_module(load_reward(part), part, named, engine)  # raises for a function that no engine can call
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
             _check_sources(load_reward(part), file, truths, named)
@@ -106,7 +107,7 @@ BUDGET_S = 20.0
 """Seconds after which no further row is tried: the rows so far show that the reward is slow."""
 SLOW_S = 0.05
 INVALID_RESPONSES = ("", "\u00e9\u4e2d \\frac{ <answer>")
-"""Responses that no reward may accept or fail on: an empty one, and one of unfinished markup."""
+"""Wrong responses that every reward must judge without an error: an empty one, and one of unfinished markup."""
 
 FIX_ROWS = "rename the data source, mend the ground truth, or give a reward of your own with --reward_func"
 FIX_MACHINE = (

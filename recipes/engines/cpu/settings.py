@@ -132,7 +132,7 @@ def _models(recipe: Recipe) -> dict[str, Any]:
 
 
 def _bucket_megabytes(model: Shape | None) -> int:
-    """Size of the buffer through which weights travel: the largest tensor, the embedding, must fit."""
+    """Size in MiB of the buffer through which weights travel: the largest tensor, as a rule the embedding, must fit."""
     if model is None:
         return UNKNOWN_MODEL_BUCKET
     largest = max(model.vocabulary, model.intermediate) * model.hidden * FLOAT32_BYTES

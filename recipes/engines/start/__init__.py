@@ -9,5 +9,6 @@ without CUDA, and checks before the first fork that CUDA is not initialised.
 
 The ordinary start, where verl, Ray and vLLM start each process themselves, is taken with `RECIPES_FORK_WORKERS=0`, with
 another version of Ray, on another system than Linux, where `RAY_ADDRESS` or `ray_kwargs.ray_init.address` names a
-cluster that runs already, and where a setting or the machine does not allow it: the launcher says which.
+cluster that runs already, and where a setting or the machine does not allow it. If this shows only after the imports,
+the run's log says why.
 """

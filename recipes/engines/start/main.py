@@ -1,9 +1,9 @@
 """`python -m recipes.engines.start.main key=value ...`: verl's PPO entry point, with a shorter start.
 
 verl's own `verl.trainer.main_ppo` trains with the same keys, without the changes of the driver in `upstream.py`, and
-starts more slowly. Here Ray's own processes start while
-Python imports (`ray_head.py`); the imports happen once, in a process from which all others are forked
-(`forkserver.py`); and verl's task runner runs in the driver instead of in one more Ray actor.
+starts more slowly. Here Ray's own processes start while Python imports (`ray_head.py`); the imports happen once, in a
+process from which all others are forked (`forkserver.py`); and verl's task runner runs in the driver instead of in one
+more Ray actor.
 """
 
 from __future__ import annotations

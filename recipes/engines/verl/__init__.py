@@ -1,1 +1,1 @@
-"""Support for verl: translation of recipes, the registered engine, and changes to verl without hooks."""
+"""Support for verl: translation of recipes, the registered engine, and changes where verl has no hooks."""

@@ -10,7 +10,7 @@ the weights, and then as much memory again for gradients: torch/distributed/fsdp
 (`flat_param._cpu_grad = torch.zeros_like(`). Here the weights are loaded in the compute dtype and
 pinned while vLLM starts, and no memory is allocated for gradients. verl would round the module's buffers together with
 the weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32.
-So every pass computes the same numbers.
+So every pass computes the same numbers as with verl's own engine.
 
 **Adapters.** FSDP2 decides at the first pass in which dtype gradients are summed and stored, from the weights that are
 trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters

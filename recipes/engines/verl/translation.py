@@ -98,22 +98,17 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
 
 
 def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
-    """With one update a step, skips the pass for old log-probabilities: `on_policy.py` takes the current ones.
+    """Return the keys that skip the pass for old log-probabilities: the losses of `on_policy.py` use the current ones.
 
-    A KL in the reward is then computed from vLLM's log-probabilities. They equal the policy's only without top-p and
-    top-k, so with these limits the pass is kept. It is kept too with verl's asynchronous trainers, whose responses
-    are of older weights.
+    With `recompute_old_log_probs` null the pass is skipped where the update's log-probabilities can replace it. verl's
+    asynchronous trainers, whose responses are of older weights, always keep it.
     """
-    actor, rollout = recipe.worker.actor, recipe.worker.rollout
+    actor = recipe.worker.actor
     if trainer_mode(recipe) != "sync":
         return {}
     by_verls_name = any(name.startswith("algorithm.rollout_correction") for name in native(recipe))
-    samples_all = rollout.top_p == 1 and rollout.top_k == -1
-    exact = samples_all or objective.kl_in_reward(recipe) is None
-    one_update = actor.global_batch_size == recipe.data.rollout_batch_size and actor.ppo_epochs == 1
-    possible = one_update and rollout.calculate_log_probs and exact
     recompute = actor.recompute_old_log_probs
-    if recompute or (recompute is None and (by_verls_name or not possible)):
+    if recompute or (recompute is None and (by_verls_name or not objective.update_suffices(recipe))):
         return {}
     return {
         "algorithm.rollout_correction.bypass_mode": True,
@@ -414,7 +409,7 @@ def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
     By default PyTorch's cache is in /tmp, until a reboot, and Triton's in one of two folders, depending on which
     process compiles first. vLLM's processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off
     (verl/trainer/constants_ppo.py:93 (`VLLM_DISABLE_COMPILE_CACHE`)), since engines that wrote to it at the same time
-    could corrupt it; torch writes it atomically now (pytorch/pytorch#162432). Each version and model has its own.
+    could corrupt it; torch writes it atomically now (pytorch/pytorch#162432). Each version and model has its own files.
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")

@@ -27,6 +27,8 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("worker.actor.clip_ratio_low=0.4", "exchange"),
         ("engine=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_low=10", "to 1"),
         ("algorithm.use_kl_in_reward=false", "algorithm.disable_kl"),
+        ("worker.actor.recompute_old_log_probs=false worker.actor.global_batch_size=16", "to null"),
+        ("worker.actor.recompute_old_log_probs=false worker.rollout.top_p=0.9", "to null"),
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
         (f"{EIGHT} worker.rollout.n=8", "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"),

@@ -100,6 +100,9 @@ def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy,
 def test_what_no_engine_can_call_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def compute_score(response, truth): return 1.0")
     assert "mine.py:1" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where
+    for of_easyr1 in (BATCH % "reward_inputs", ONE):
+        (tmp_path / "mine.py").write_text(of_easyr1.replace("def", "async def"))
+        assert "mine.py:" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where
     (tmp_path / "mine.py").write_text(BATCH % "reward_inputs[1:]")
     with pytest.raises(RewardError):
         in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])

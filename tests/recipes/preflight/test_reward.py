@@ -138,18 +138,21 @@ def test_a_run_on_other_data_is_refused(tmp_path):
 
 def test_each_of_several_rewards_is_tried_by_itself(make, files):
     good, bad, short = files / "solving.py", files / "odd.py", files / "short.py"
-    good.write_text(PLAIN.replace("=None", "=None, scale=1.0") + SOLVES)
+    batch = "def compute_score_batch(reward_inputs): return None  # of weighted rewards no engine calls it\n\n\n"
+    good.write_text(batch + PLAIN.replace("=None", "=None, scale=1.0") + SOLVES)
     bad.write_text(f"def compute_score(): return 1.0\n{PLAIN.replace('compute_score', 'none')}    return None\n")
     short.write_text(f"{PLAIN}    return 1.0 - len(solution_str) / 1e6")
 
-    def recipe(*parts):
+    def recipe(*parts, engine="verl"):
         return make(
+            f"engine={engine}",
             f"worker.reward.reward_function=[{','.join(map(str, parts))}]",
             "worker.reward.reward_weights=[1,2]",
             "worker.reward.reward_function_kwargs.scale=2.0",
         )
 
-    assert reward.check_reward(recipe(good, short)) == []
+    for engine in ("verl", "easyr1"):
+        assert reward.check_reward(recipe(good, short, engine=engine)) == []
     assert set(fingerprint(recipe(good, short)).content["reward"]) == {"1: solving.py", "2: short.py"}
     assert fingerprint(recipe(good, short)).content["worker.reward.reward_weights"] == [1.0, 2.0]
     for part in (bad, f"{bad}:none", f"{bad}:no"):
