@@ -1,8 +1,8 @@
 """Countdown's reward: an equation that uses each given number exactly once and makes the target, in exact arithmetic.
 
-Score: 1.0 for a correct equation in the last `<answer>` block, whatever stands around it. Otherwise 0.1 for the format,
-plus 0.1 for an expression that uses each given number exactly once. docs/REWARD_COUNTDOWN.md has the rules and the
-reason codes, and explains them.
+Score: 1.0 for a correct equation in the last `<answer>` block behind the thinking, whatever stands around it. Otherwise
+0.1 for the format with an expression that has an operator, plus 0.1 for an expression that has a value and uses each
+given number exactly once. docs/REWARD_COUNTDOWN.md has the rules and the reason codes, and explains them.
 
 Standalone, standard library only: trainers load this file by its path in worker processes. The expression's characters
 are checked first, then `ast` parses it, and only the four operations on whole numbers are evaluated.
@@ -121,7 +121,7 @@ def find_answer(text: str) -> tuple[str, str, bool]:
 
 
 def _thought(text: str, close: int, start: int) -> bool:
-    """Is `text[:close]` one block of reasoning, and the answer at `start` the only one behind it?"""
+    """Return whether `text[:close]` is one block of reasoning, and the answer at `start` the only one behind it."""
     if close == -1 or text.find("</think>") != close or text.find("<answer>", close) != start:
         return False
     before, _, thought = text[:close].rpartition("<think>")

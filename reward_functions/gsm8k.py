@@ -3,7 +3,8 @@ r"""GSM8K's reward: 1.0 for the gold number behind the last marker, 0.1 for anot
 A marker is `#### 72`, `Answer: 72`, `the answer is 72`, `\boxed{72}` or `<answer>72</answer>`. The last marker counts,
 and the first number in it, as in OpenAI's grader. A response that consists of one number counts as marked. Other prose
 is not read, unless `flexible` is on: then the last number of a response without a marked number counts, as in
-lm-evaluation-harness. docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
+lm-evaluation-harness. docs/REWARD_ANSWERS.md has the whole rule, which only Countdown and programs do not share, and a
+table of examples.
 
 Worker processes load this file by its path; it loads `sources/answers.py` beside it. Standard library only.
 """

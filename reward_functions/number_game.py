@@ -2,7 +2,7 @@ r"""The number game's reward: 1.0 for the right position behind the last marker,
 
 A marker is `Answer: 2`, which the prompt asks for, `the answer is 2`, `#### 2`, `\boxed{2}` or `<answer>2</answer>`.
 The last marker counts, and its whole content has to be 0, 1 or 2. A response that is only a position counts as marked.
-docs/REWARD_ANSWERS.md has the rule, which is the same for every task, and its table.
+docs/REWARD_ANSWERS.md has the whole rule, which only Countdown and programs do not share, and a table of examples.
 
 Worker processes load this file by its path; it loads `sources/answers.py` beside it. Standard library only.
 """

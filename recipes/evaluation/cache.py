@@ -1,4 +1,4 @@
-"""Finished answers on disk: one file per model, data and sampling, one line per question, so that a run resumes."""
+"""Finished answers on disk: a file per model, data, sampling and generator, a line per question, so a run resumes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def evaluations() -> Path:
 
 
 class ResponseFile:
-    """A JSONL file of groups; memory does not grow with the responses' text.
+    """A JSONL file of groups, of which only the lines' offsets are kept in memory.
 
-    A line that is no group counts as missing, and so does the last one until its newline is written.
+    A question counts as unanswered where its line cannot be parsed, or is the last one and has no newline yet.
     """
 
     def __init__(self, path: Path) -> None:

@@ -61,7 +61,9 @@ def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> li
 
 
 def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
-    """Generate missing responses, score and judge; write `filter_out` if asked for, and the report as a whole.
+    """Generate missing responses, score and judge them; write `filter_out` if asked for, and the report's folder.
+
+    The folder is written whole or not at all.
 
     Returns:
         The result, and the folder with the report.

@@ -53,7 +53,7 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     """Figures of one question's group, by name; those that are not known are absent.
 
     - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
-    - flexible: the same where answers outside a marker count too, if the reward has such a switch.
+    - flexible: the mean accuracy where answers outside a marker count too, if the reward has the argument `flexible`.
     - mean_score, score_variance: the variance is the population's, since the group is all there is.
     - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
       with partial credit its entropy is above 0 even where all responses agree.
@@ -93,9 +93,10 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
 
 
 def token_entropy_nats(responses: Sequence[Response]) -> float | None:
-    """Minus the mean log-probability of the sampled tokens: an unbiased estimate of the mean token entropy, in nats.
+    """Minus the mean log-probability of the sampled tokens: an estimate of the mean token entropy, in nats.
 
-    None where a response has no log-probability or no token count. Tokens are weighted alike, whatever their response.
+    None where a response has no log-probability, no token count or no tokens. Every token has the same weight, however
+    long its response is.
     """
     if any(response.logprob is None or not response.tokens for response in responses):
         return None
@@ -106,7 +107,7 @@ def token_entropy_nats(responses: Sequence[Response]) -> float | None:
 class PassSummary:
     """The figures of one pass over the questions, "greedy" or "sampled".
 
-    Only a group with variance in its scores has an advantage.
+    A group whose scores are all equal (without variance) has advantages of 0 and gives GRPO no gradient.
     """
 
     sampling: Sampling
@@ -115,7 +116,8 @@ class PassSummary:
     different: int  # number of different pairs of prompt and truth among the questions
     responses: int
     figures: dict[str, Interval]  # metric's name -> mean over the questions with its interval
-    # Outcome ("all right", "mixed", "all wrong", "without variance") -> groups; empty for groups of one.
+    # Outcome -> number of groups: "without variance", and where the reward states an accuracy "all right", "mixed" and
+    # "all wrong"; empty for groups of one.
     groups: dict[str, int]
     reasons: dict[str, int]  # reason code -> responses, most frequent first
     failures: int  # responses that the reward could not judge

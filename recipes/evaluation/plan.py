@@ -65,7 +65,7 @@ class EvaluationPlan:
         self.check_filter_out(self.filter_out)
 
     def check_filter_out(self, target: Path) -> None:
-        """Raise RecipeError if the probe may not write `target`: asked before the sampling and again after it."""
+        """Raise RecipeError if the probe may not write `target`; called before the sampling and again after it."""
         same = target.resolve() == self.data.resolve()
         if same or (target.exists() and not self.overwrite):
             fix = "name another file" if same else "name another file, or add --overwrite"
@@ -79,7 +79,10 @@ class EvaluationPlan:
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
     def identity(self, questions: int) -> dict[str, Any]:
-        """Everything that decides the figures of a report; two evaluations with equal identities have equal figures."""
+        """Everything that decides the figures of a report.
+
+        Two evaluations with equal identities read the same cached responses: without --fresh their figures are equal.
+        """
         return {
             "kind": self.kind,
             "models": {subject.label: subject.model_hash for subject in self.subjects},

@@ -16,7 +16,10 @@ from recipes.evaluation.questions import Question
 
 
 def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:
-    """Row -> why its group has no variance: "all right", "all wrong", or "same score" (partial credit throughout)."""
+    """Row of each group without variance -> "all right", "all wrong" (accuracy and score 0), else "same score".
+
+    "same score" is equal partial credit, or any equal scores of a reward that states no accuracy.
+    """
     dropped = {}
     for question, flat, figures in zip(questions, collector.flat, collector.questions, strict=True):
         if flat:
@@ -43,7 +46,7 @@ def write_filtered(
     collector: Collector,
     decided_by: dict[str, Any],
 ) -> Filtered:
-    """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest counts the others.
+    """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest lists the others.
 
     Args:
         decided_by: model, sampling and reward of the probe, for the manifest.
@@ -124,7 +127,7 @@ def judge(metric: str, value: float) -> Verdict:
 class Probe:
     """The signal probe's result."""
 
-    # One per figure that decides; none for a reward that states no accuracy, since its scale is not known.
+    # One for each metric of `RANGES`; none where the reward states no accuracy: the scale of its scores is not known.
     verdicts: list[Verdict]
     prompts: int | None  # prompts a training step, or None where it is not known
     kept: float | None  # expected number of those prompts whose group has any variance

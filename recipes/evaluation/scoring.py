@@ -33,7 +33,7 @@ class Score:
     """One response's reward."""
 
     value: float  # what training sees; 0 where the reward failed
-    accuracy: float | None  # that the reward states, in [0, 1]; None where it states none; 0 where it failed
+    accuracy: float | None  # as the reward states it, in [0, 1]; None where it states none; 0 where it failed
     reason: str = ""  # the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed
     parts: dict[str, Any] = field(default_factory=dict)  # whatever else the reward reports
     # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
@@ -56,8 +56,8 @@ class Scored(NamedTuple):
 class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
 
-    `sha256` covers all that decides its scores: the file, the files that it loads from its own folder, and the
-    function's name; with several rewards, the files and names of each.
+    `sha256` covers the reward's code: the file, the files that it loads from its own folder, and the function's name;
+    with several rewards, the files and names of each. The keyword arguments are not part of it.
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:

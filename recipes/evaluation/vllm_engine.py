@@ -125,7 +125,7 @@ class VllmSampler:
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
-        # Only vLLM's modules are left. Frozen, they are not searched for garbage again at exit, which took seconds.
+        # What is left are vLLM's modules. The exit does not search frozen objects for garbage, which took seconds.
         gc.freeze()
 
     def _tokens(self, question: Question) -> list[int]:

@@ -92,7 +92,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Return the numbers of groups and updates, and a note for each weight of the reward that is not read."""
+    """Return the numbers of groups and updates, and the notes of `unread_weights`."""
     from recipes.pointer_selector.losses import equal_groups, rewards, unread_weights
 
     train_part = prepared.parts["train"]

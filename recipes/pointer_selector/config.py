@@ -17,7 +17,7 @@ from recipes.paths import CONFIGS
 
 
 class FilterConfig(Section):
-    """Queries left out of the training part; validation and test are never filtered by outcome."""
+    """Candidates left out of the training part, and queries that then have none; the other parts are not filtered."""
 
     score: Literal["beam_score", "vqa_acc_score", "vqa_gt_prob"] = key("vqa_gt_prob")
     """number that drop_incorrect_below looks at"""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 SCORES = ("beam_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
-"""The numbers that a candidate may carry. An absent one is NaN, an error only where a reward or validation reads it."""
+"""The scores that a candidate may have. An absent one is NaN; only a reward or a validation that reads it raises."""
 SPLITS = ("train", "validation", "test")
 
 

@@ -138,7 +138,8 @@ class Validator:
         """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
         Raises:
-            RecipeError: no logged candidate has as many picks as `validation.shots` asks for, or one lacks vqa_correct.
+            RecipeError: no logged candidate has a number of picks of `validation.shots`, or one that the policy ranks
+                highest lacks vqa_correct.
         """
         metrics: dict[str, float] = {}
         for name, (data, queries) in self.parts.items():

@@ -28,9 +28,9 @@ TERMS: dict[str, tuple[str | None, float]] = {
 }
 """Mode -> soft score and weight in the reward alpha * soft + beta * weight * vqa_correct."""
 SAME = 1e-6
-"""Rewards of a group that differ by no more than this are equal; float32 rewards of order 1 carry about 1e-7."""
+"""Rewards of a group count as equal if they differ by no more; float32 rounds rewards of order 1 by about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
-"""Log-ratios are clamped to this magnitude: exp(20) is 5e8, and larger ratios say nothing and can overflow."""
+"""Log-ratios are clamped to this magnitude: exp(20) is 5e8; larger ratios carry no information and can overflow."""
 
 
 def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:

@@ -111,8 +111,9 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     """Read the candidates and both tables of embeddings, resolving every id.
 
     Raises:
-        RecipeError: a file is missing or broken, a query or an example in a pool or pointer is repeated, or an
-            embedding or an example of the pool is missing; the error names the query.
+        RecipeError: a file is missing or broken, a query or an example in a pool or pointer is repeated, an embedding
+            is missing, a pointer has an example that is not in its pool, or no query can be used; the error names the
+            query or the file.
     """
     queries, query_rows = load_table(query_embeddings, "query")
     examples, example_rows = load_table(candidate_embeddings, "candidate")

@@ -1,4 +1,4 @@
-"""The training loop: RCE warm-up, then GRPO, with validation after every epoch, early stop and the best checkpoint.
+"""The training loop: RCE warm-up, then GRPO; validation after every epoch, early stopping, best checkpoint kept.
 
 An interrupted run goes on after its last finished phase and reaches the same weights: no random state crosses phases.
 """

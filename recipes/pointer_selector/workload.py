@@ -3,7 +3,8 @@
 Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
 pixels; the frozen classifier has features and a prior of its own. 15% of the shown labels are wrong, so that even the
 most similar image can mislead. Splits are by image: no image is a query in two of them, and the images that the
-classifier was trained on appear nowhere else. Pools are drawn from the training images, as demonstrations are in use.
+classifier was trained on appear nowhere else. Every pool is drawn from the training images, as in real use the
+demonstrations come from training data.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ class FrozenModel:
 
     It has a weak prior of its own about a query and is shown S examples with their (possibly wrong) labels:
 
-        p(label | query, examples)  ~  w prior(label | query) + sum_i k(query, example_i) [label_i = label]
+        p(label | query, examples) = (w prior(label | query) + sum_i k(query, example_i) [label_i = label]) / Z
 
-    with k = exp((cos(f(query), f(example)) - 1) / bandwidth) in a feature space f that the policy never sees. The rows
-    of `prior`, `query_features` and `truth` match the query table, those of the other tensors the example table.
+    with w = PRIOR_WEIGHT, k = exp((cos(f(query), f(example)) - 1) / BANDWIDTH) in a feature space f that the policy
+    never sees, and Z the sum over the labels. The rows of `prior`, `query_features` and `truth` match the query table,
+    those of the other tensors the example table.
     """
 
     prior: Tensor

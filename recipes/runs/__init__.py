@@ -1,1 +1,1 @@
-"""Runs: the files that a run writes, read once and shown live, after its end, and two side by side."""
+"""Reads the files that a run writes; shows one run live or after its end, or two runs side by side."""

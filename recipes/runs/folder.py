@@ -121,7 +121,7 @@ class Run:
         return max((step.step for step in self.history), default=0)
 
     def series(self, *names: str) -> Series:
-        """(step, value) of the first of these metrics that a trained step has."""
+        """(step, value) of the first of these metrics that each trained step has."""
         return series(self.history, *names)
 
     @property
@@ -209,7 +209,7 @@ def _alive(lock: Path) -> bool:
 
 
 CHANGES = "changes.jsonl"
-"""Changes that RESUME=changed made, in the run's folder."""
+"""File in the run's folder that lists the changes which RESUME=changed accepted."""
 _HASH = 64
 """Characters of a hex SHA-256; a message shows the first 8."""
 
@@ -247,7 +247,7 @@ class Changed(NamedTuple):
 
 
 def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
-    """Note in a run's folder what an attempt changes from the step after `after_step` on."""
+    """Record in a run's folder what an attempt changes from the step after `after_step` on."""
     run.mkdir(parents=True, exist_ok=True)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     entry = {"time": now, "after_step": after_step, "changes": [change._asdict() for change in changes]}

@@ -32,8 +32,8 @@ MOST_KL = 0.5  # nats a token to the reference
 MOST_GRAD_NORM = 5.0  # before clipping, median of a window
 MOST_ZERO_VARIANCE = 0.8  # share of groups
 MOST_TRUNCATED = 0.25  # share of responses
-GAIN = 0.1  # rise of the training score that a validation should follow
-SHARE_OF_GAIN = 0.1  # a validation that gains less than this part of the training score's gain gains nothing
+GAIN = 0.1  # rise of the training score that the validation should follow; fall of the validation that is an alarm
+SHARE_OF_GAIN = 0.1  # least part of the training score's rise that the validation should rise by
 UNSURE = 2.0  # standard errors by which two validations must differ
 
 
@@ -55,7 +55,7 @@ class Evidence:
     validations: Mapping[int, Measured] = field(default_factory=dict)
 
     def series(self, *names: str) -> Series:
-        """(step, value) of the first of these metrics that a step has. Raises Unknown for fewer than two."""
+        """(step, value) of the first of these metrics that each trained step has. Raises Unknown for fewer than two."""
         values = series(self.history, *names)
         if len(values) < 2:
             raise Unknown("too few steps" if values else "the run does not log this")

@@ -101,7 +101,7 @@ def read_history(*files: Path) -> list[Step]:
 
 
 def series(history: Iterable[Step], *names: str) -> Series:
-    """(step, value) of the first of these metrics that a trained step has; what is not finite is left out."""
+    """(step, value) of the first of these metrics that each trained step has; what is not finite is left out."""
     values = ((step.step, step.get(*names)) for step in history if step.step)
     return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
 

@@ -130,13 +130,13 @@ def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
 
 SHARED_MEMORY = Path("/dev/shm")
 NAMES = "verl_weights_*"
-"""verl's names. Files of Python's multiprocessing (`psm_*`) are small and stay: they may belong to a process of another
-container, which cannot be seen from here."""
+"""Names of verl's shared-memory files. Files of Python's multiprocessing (`psm_*`) are small and are not removed: they
+may belong to a process of another container, which cannot be seen from here."""
 
 
 @contextmanager
 def shared_memory_cleared(folder: Path = SHARED_MEMORY) -> Iterator[None]:
-    """On exit, remove verl's files that were created meanwhile and that no living process has mapped."""
+    """On exit, remove verl's files that were created within the block and that no living process has mapped."""
     before = set(folder.glob(NAMES))
     try:
         yield

@@ -22,7 +22,7 @@ from recipes.statistics import Interval
 
 TEMPLATE = "report.html.j2"
 MOST_CHARACTERS = 1500
-"""Characters shown of a prompt or a response, from its end."""
+"""The most characters that are shown of a prompt or a response: its last ones."""
 COLOURS = (BLUE, WEAK, SLATE, GOOD)
 
 

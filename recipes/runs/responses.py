@@ -1,4 +1,4 @@
-"""Responses that a run wrote: a dump of each step's training and validation, and the measures of a validation."""
+"""Reads the dumps of responses that a run writes in training and validation, and measures a validation."""
 
 from __future__ import annotations
 

@@ -274,7 +274,8 @@ def train(
     most = rollout_mismatch.bound(recipe, os.environ)
     withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
-    for note in recipe.circumstances.unread:  # last before hours of training: a mistyped MAX_STEPS shows in the number
+    # Printed last before hours of training: where MAX_STEPS was mistyped, the number of steps shows it.
+    for note in recipe.circumstances.unread:
         console.print(f"note: {note}; the run makes {counted(total, 'step') if total else 'all steps'}")
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 

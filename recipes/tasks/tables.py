@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SECONDS_TO_ANSWER = 15
-"""Time limit of the hub, which is asked first: `datasets` retries for half a minute."""
+"""Time limit of a first request to the hub: without it `datasets` would retry for half a minute before it fails."""
 
 
 def load_table(

@@ -1,1 +1,1 @@
-"""The parts of `dispatch.py`, which loads them as a package by path: no installation, nothing of the trainer's."""
+"""The parts of `dispatch.py`, which loads this package by its path: it is not installed and imports no trainer."""

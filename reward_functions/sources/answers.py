@@ -1,4 +1,4 @@
-r"""Stated answers: where a response states its answer, and how it is read. One rule for every task but programs.
+r"""Stated answers: where a response states its answer, and how it is read; for all tasks but Countdown and programs.
 
 The last marker counts: `#### x`, `Answer: x` and `the answer is x` to the end of the line, `\boxed{x}`,
 `<answer>x</answer>`. A numeric answer is the first number in the marker; any other is the marker's whole content. A

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_PROGRAM = 64_000  # characters
 MAX_TESTS = 200
-MAX_VALUE = 200_000  # characters of one test or expected output; the sandbox reads at most 256 KiB
+MAX_VALUE = 200_000  # characters of one test or expected output; the sandbox reads 256 KiB of a program's output
 MAX_DIGITS = 400  # characters of a number that is compared with a tolerance
 YES_OR_NO = ("yes", "no", "true", "false")
 

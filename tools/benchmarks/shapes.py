@@ -155,7 +155,7 @@ def _empty(sizes: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> PreTrai
 
 
 def _end_with(model: PreTrainedModel, end: int, probability: float) -> None:
-    """Give the end token this probability at every position, whatever the context."""
+    """Give the end token about this probability at every position, whatever the context."""
     import torch
 
     text = getattr(model.model, "language_model", model.model)

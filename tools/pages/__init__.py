@@ -1,1 +1,1 @@
-"""Generated tables of the pages: keys, variables, algorithms, comparisons, lines cited from other projects."""
+"""Generated tables of the pages in docs/; `tools.render_docs` lists and writes them."""

@@ -1,4 +1,4 @@
-"""The comparison with official examples in Chinese: values from the code, reasons in both languages."""
+"""The comparison with official examples in Chinese: values from the code, translated reasons from reasons_zh.yaml."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def fits_table() -> str:
 
 
 def cell(name: str, count: int, size: int, lora: int) -> str:
-    """vLLM's share and a letter for each setting that saves memory; a dash where it does not fit."""
+    """vLLM's share of the memory in percent, and a letter for each setting that saves memory; a dash: does not fit."""
     task = "number_game" if "-VL-" in name else "gsm8k"
     given = {"MODEL_PATH": MODELS[name], "LORA_RANK": str(lora)}
     plan = plan_of(load(task, arguments=["--gpus", f"{count}x{size}"], environ=given))

@@ -1,4 +1,4 @@
-"""Tables of the documentation: keys, variables, algorithms, KL, changes inside verl, versions, what was learned."""
+"""Tables of the documentation: keys, variables, algorithms, changes inside verl, versions, what was learned."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def finish(trainer: Trainer) -> float:
 def assess(task: Task, model: Any, processor: Any, count: int) -> dict[str, Any]:
     """Return greedy and sampled accuracy on held-out problems, by the task's reward.
 
-    `mixed_groups` is the share of problems whose samples earn different scores: without it GRPO has nothing to learn.
+    `mixed_groups` is the share of problems whose samples earn different scores: from the others GRPO learns nothing.
     """
     compute_score = load_reward(ROOT / "reward_functions" / f"{task.reward}.py").compute_score
     problems = task.held_out(count)

@@ -1,4 +1,4 @@
-"""Tiny language models that learn from demonstrations, and their tokenizers, trained in milliseconds."""
+"""Tiny language models that learn from demonstrations, and their tokenizers, whose training takes milliseconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Example(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Sizes of a language model. A head has 32 dimensions because vLLM's CPU attention takes no smaller one."""
+    """Sizes of a language model. A head has 32 dimensions or more: vLLM's CPU attention takes no smaller one."""
 
     hidden: int
     layers: int

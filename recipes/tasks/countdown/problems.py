@@ -17,8 +17,8 @@ from recipes.data.splits import bucket_of
 class Settings:
     """Problems of a data set; the defaults are those of the hub's `Jiayi-Pan/Countdown-Tasks-3to4`."""
 
-    # How many numbers a problem has, at most four; each size is equally likely. (The hub's set has 490,364 rows of
-    # 40.07 bytes on average, 12 plus 8 for each number: 49% of its problems have three numbers.)
+    # How many numbers a problem has, at most four; each size is equally likely. (In the hub's set 49% of the problems
+    # have three numbers: a row takes 12 bytes and 8 for each number, and its 490,364 rows take 40.07 on average.)
     sizes: tuple[int, ...] = (3, 4)
     max_number: int = 99  # the smallest number is 1
     max_target: int = 99  # the smallest target is 1

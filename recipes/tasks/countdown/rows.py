@@ -18,7 +18,7 @@ DATA_SOURCE = "countdown"
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"
 ABILITY = "math"
 
-# One fixed sentence: the tiny tokenizer is trained on it, so a change here requires a new tiny model.
+# Fixed text: the tiny tokenizer is trained on it, so a change here requires a new tiny model.
 TEMPLATE = (
     "Make {target} from the numbers {numbers}. Use each number exactly once, with +, -, * and /. "
     "Reason in <think> </think>, then write the equation in <answer> </answer>, "
@@ -85,7 +85,10 @@ def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Iterator[Split]:
-    """Splits of the hub's data set, or of a local parquet file, for `prepare`, of `settings.sizes` only."""
+    """Splits of the hub's data set, or of a local parquet file, for `prepare`.
+
+    Of the settings' ranges only `sizes` selects problems; `max_number` and `max_target` do not.
+    """
     files = None if path is None else [path]
     table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
 

@@ -76,8 +76,8 @@ def generate(buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
 def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
     """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
 
-    One step and two are equally likely, and so is each template with that number of steps. Two splits from different
-    buckets share no calculation, not even one with another story.
+    Problems of one step and of two are equally likely, and so is each template with that number of steps. Two splits
+    from different buckets share no calculation, not even one with another story.
 
     Raises:
         RecipeError: `PATIENCE` questions in a row were repeats: few or none are left.

@@ -23,7 +23,7 @@ MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template i
 
 @dataclass(frozen=True, kw_only=True)
 class Episode(Appearance):
-    """One game to play: its screen, its split, its number there, and its rounds."""
+    """One game to play: its appearance, its split, its number in the split, and its rounds."""
 
     split: str
     number: int
@@ -131,7 +131,9 @@ def collect(
     *,
     on_episode: Callable[[int], None],
 ) -> Collected:
-    """Play the episodes that the journal lacks; every label is confirmed by the page's own verdict.
+    """Play the episodes that the journal lacks.
+
+    The page must agree with the rules on every round's light, digits and score, and on the verdict on the tapped card.
 
     Args:
         openers: returns functions that each open a screen; not called where nothing is missing.

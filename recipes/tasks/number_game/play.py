@@ -34,12 +34,12 @@ class Server:
     top_p: float = 0.95
     max_tokens: int = 128
     retries: int = 4  # tries after the first where the server does not answer or refuses, 0.5, 1, 2, 4 seconds apart
-    asks: int = 3  # showings of a screenshot, at most, until a response has an answer; one if the temperature is 0
+    asks: int = 3  # how often a screenshot is shown, at most, to get an answer; once if the temperature is 0
     timeout: float = 120.0  # seconds for one request
 
 
 class Decision(NamedTuple):
-    """The card that a model chose, None where the last of its `responses` names none, and the reward's reason."""
+    """The card that a model chose, its responses, and "answered"; or None, and the reward's reason for no answer."""
 
     choice: int | None
     responses: list[str]
@@ -95,13 +95,13 @@ class GameRound:
     """One round: what was shown, answered and tapped."""
 
     round: int  # counts from 1
-    deal: str  # what the screen showed, as `light` and `digits` say it
+    deal: str  # code of the round that the screen showed, such as `g374`: `light` and `digits` in one
     light: str
     digits: tuple[int, ...]
     answer: int  # the right card
     choice: int | None  # the card that the model named; None: it named none, and a wrong one was `tapped`
     tapped: int
-    reason: str  # the reward's reason for a response without an answer
+    reason: str  # "answered", or the reward's reason for a response without an answer
     responses: list[str]
     seconds: float  # time that the decision took
     screenshot: str  # file beside the result

@@ -70,7 +70,7 @@ def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
     """(light, answer) -> the deals of that cell which belong to a split.
 
     A deal belongs to the same split on every machine and for every seed: the 34 of a cell whose codes have the
-    smallest SHA-256 are held out. Train and test therefore share no triple of light, digits and order.
+    smallest SHA-256 are held out. Train and test therefore share no deal.
 
     Args:
         split: `train` or `test`.
@@ -104,7 +104,7 @@ def _hash(deal: Deal) -> bytes:
     return hashlib.sha256(deal.code.encode()).digest()
 
 
-# The page's options and their values, as in game.js; the first is the page's default.
+# Options of the page that an episode's appearance sets, with their values as in game.js; the first is the default.
 CHOICES: dict[str, tuple[str, ...]] = {
     "lang": ("en", "zh"),
     "theme": ("paper", "night", "forest", "candy", "slate", "contrast"),
