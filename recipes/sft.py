@@ -86,6 +86,11 @@ class Plan:
         return str(self.settings.trainer.experiment_name)
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest row that is trained on."""
+        return min(int(self.settings.data.max_length), int(self.settings.data.max_token_len_per_gpu))
+
+    @property
     def rows(self) -> Path:
         """Parquet file of the chat messages that are trained on."""
         return run_dir(self.experiment) / "sft.parquet"
@@ -165,7 +170,7 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
         model.tokenizer_path or model.path, model.custom_chat_template, trust_remote_code=bool(model.trust_remote_code)
     )
     template = {**data.apply_chat_template_kwargs, "tokenize": True, "return_dict": False}
-    limit, kept, long = min(int(data.max_length), int(data.max_token_len_per_gpu)), [], 0
+    kept, long = [], 0
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
         pictures = chosen.recipe.data.image_key
@@ -197,14 +202,14 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
                     fix="set data.apply_chat_template_kwargs so that answers begin where the prompt ends (a reasoning "
                     "model's enable_thinking), or take another template by data.override_chat_template",
                 )
-            if len(whole) > limit:
+            if len(whole) > chosen.longest:
                 long += 1
             else:
                 kept.append({"messages": messages})
     if not kept:
         raise RecipeError(
-            f"no row is at most {limit} tokens long",
-            where="data.max_length",
+            f"no row is at most {chosen.longest} tokens long",
+            where="data.max_length, data.max_token_len_per_gpu",
             fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller",
         )
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +244,7 @@ def run(chosen: Plan, console: Console) -> int:
         console.print(f"note: {remark}")
     chosen = Plan(ready(recipe, console.print), chosen.settings, chosen.overrides)
     rows, long = write_rows(chosen)
-    console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.settings.data.max_length} tokens)")
+    console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)")
     steps = steps_of(chosen, rows)
     chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
     shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model

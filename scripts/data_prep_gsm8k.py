@@ -33,7 +33,7 @@ def chosen_source(
         return generated({"train": train_size or SIZES["train"], "test": test_size or SIZES["test"]}, seed=seed)
     if train_size or test_size:
         raise RecipeError(
-            "a size with the data set itself",
+            "the published data set has fixed sizes",
             where="--train_size, --test_size",
             fix="leave them out, or use --source generate; a recipe's data.train_max_samples takes fewer rows",
         )

@@ -13,8 +13,8 @@ for i in "${!words[@]}"; do # the set-up needs to know the arguments that decide
         --dry_run | --dry-run) dry=1 ;;
     esac
 done
-if [ "$dry" ]; then machine=auto; fi # to print a command takes no other machine's gigabytes
+if [ "$dry" ]; then machine=auto; fi # a dry run only prints: install nothing for another kind of machine
 python="$(HARDWARE="$machine" "$ROOT/scripts/setup_env.sh")"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
+export PYTHONSAFEPATH=1 # a folder named recipes in the working directory must not hide ours
 exec "$python" -m recipes.launch "$@"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the path of a Python that can train, and makes it the first time; messages go to standard error.
+# Prints the path of a Python that can train, and makes its environment the first time; messages go to standard error.
 #
 # 1. An active environment (virtualenv, conda or the system's python3) that already has verl is used as it is.
 # 2. Otherwise .venv, with the extra that fits the machine (cpu or gpu; HARDWARE overrides, and cpu where an empty
-#    CUDA_VISIBLE_DEVICES hides the GPUs) and the pins of constraints.txt. A stamp, written last, says that .venv is
-#    whole: a broken or interrupted install is taken up again, never used, and so is one from which something else has
-#    removed a package since. Two set-ups at once wait for each other.
+#    CUDA_VISIBLE_DEVICES or -1 hides the GPUs) and the pins of constraints.txt; .venv.cpu or .venv.gpu where the extra
+#    is not the one that fits. A stamp, written last, says that it is complete. An install without the stamp, or from
+#    which a package was removed since, is not used but completed first. Two set-ups at once wait for each other.
 #
 # `setup_env.sh easyr1` does the same, and clones EasyR1's tested commit to .easyr1 (or checks the folder that EASYR1_HOME
 # names). The environment stays verl's: only the trainer's processes read EasyR1's package of the same name.
@@ -98,7 +98,8 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-# run_logged SECONDS COMMAND...: run it with its output in the log, at most so long, and print now and then where it is.
+# run_logged SECONDS COMMAND...: run the command for at most SECONDS with its output in the log, and print every 20
+# seconds what pip is doing.
 run_logged() {
     local limit="$1" shown=$SECONDS rc=0 from at
     shift
@@ -170,8 +171,8 @@ install_gpu() {
         explain "a package could not be installed" "mend that and run the same command again"
 }
 
-# Byte code now, on all cores, rather than by each of the trainer's processes one after the other. What the pattern
-# leaves out is never imported in a run, or once in a while.
+# Compile byte code now, on all cores, rather than in each of the trainer's processes one after the other. What the
+# pattern leaves out is imported rarely or never in a run.
 precompile() {
     log "compiling byte code"
     local rare='/(tests?|testing|anthropic|rllib|pip|setuptools|networkx/algorithms|sentry_sdk|numba/cuda)/|/transformers/models/(?!auto|qwen)[a-z]|/vllm/model_executor/models/(?!qwen|interfaces|registry|utils)[a-z]'

@@ -4,8 +4,8 @@ set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 machine="${HARDWARE:-}"
-case "${DRY_RUN:-0}" in 0 | false | no | off) ;; *) machine=auto ;; esac # to print a command takes no other machine's gigabytes
+case "${DRY_RUN:-0}" in 0 | false | no | off) ;; *) machine=auto ;; esac # only prints: no other machine's environment
 python="$(HARDWARE="$machine" "$ROOT/scripts/setup_env.sh")"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONSAFEPATH=1 # a folder named recipes where the user stands must not hide ours
+export PYTHONSAFEPATH=1 # a folder named recipes in the working directory must not hide ours
 exec "$python" -m recipes.sft "$@"

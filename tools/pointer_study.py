@@ -49,16 +49,17 @@ def main(
         if against not in names:
             raise RecipeError(f"{against!r} is not among the arms of --only", where="--against", fix="name one of them")
         starts = dict.fromkeys(ARMS[name]["start"] for name in names if "start" in ARMS[name])
-        results: dict[str, list[dict[str, Any]]] = {}
-        for stage in (starts, names):  # an arm that others start from is trained once, before them
-            trials = [(name, seed) for name in stage for seed in range(1, 1 + seeds)]
+        train, numbers = partial(run, settings or []), range(1, 1 + seeds)
+        results: dict[str, dict[str, Any]] = {}  # by experiment, which arms with the same settings share
+        for stage in (starts, names):  # an arm that others start from is trained before them
+            trials = {experiment(settings or [], name, seed): (name, seed) for name in stage for seed in numbers}
             with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-                for (name, _), result in zip(trials, pool.map(partial(run, settings or []), trials), strict=True):
-                    results.setdefault(name, []).append(result)
+                results |= zip(trials, pool.map(train, trials.values()), strict=True)
+        arms = {name: [results[experiment(settings or [], name, seed)] for seed in numbers] for name in names}
         target = out or run_dir("study")
         words = [*(settings or []), "--only", only, "--seeds", str(seeds), "--against", against]
         command = shlex.join(["python", "-m", "tools.pointer_study", *words, "--out", str(relative_to_cwd(target))])
-        write({"command": command, **summary({name: results[name] for name in names}, against)}, against, target)
+        write({"command": command, **summary(arms, against)}, against, target)
 
 
 def run(settings: Sequence[str], trial: tuple[str, int]) -> dict[str, Any]:

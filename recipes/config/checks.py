@@ -99,8 +99,9 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
         rooms["worker.rollout.max_num_batched_tokens"] = (rollout.max_num_batched_tokens, recipe.longest)
     for key, (room, needed) in rooms.items():
         if room is not None and room < needed:
+            share = f"a GPU's share, {needed}, of " if needed != recipe.longest else ""
             yield recipe.error(
-                f"{key} {room} cannot hold prompt + response, {recipe.longest} tokens",
+                f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens",
                 f"set {key} to {needed} or more",
                 key,
                 "data.max_prompt_length",

@@ -342,13 +342,13 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
 
 def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
-    """Raise the embedded model's prompt limit to the longest training prompt, as far as the model's positions allow:
-    its tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
+    """Raise the embedded model's prompt limit to the longest prompt, as far as the model's positions allow: its
+    tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
         return recipe
-    longest = max(count_split(folder / "train.parquet", str(here)))
+    longest = max(max(count_split(folder / f"{name}.parquet", str(here)), default=0) for name in ("train", "test"))
     positions = text_config(model_config(here)).get("max_position_embeddings", longest)
     room = min(longest, positions - settings.max_response_length)
     if room <= settings.max_prompt_length:

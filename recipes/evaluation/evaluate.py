@@ -98,7 +98,7 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
         with ExitStack() as stack:
             for file in files.values():
                 stack.enter_context(file.for_writing())
-            count = sum(len(each.file.missing(questions)) for each in mine)
+            count = sum(len(file.missing(questions)) for file in files.values())
             advance = stack.enter_context(progress(f"generate: {subject.name}", count))
             sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
             for each in mine:

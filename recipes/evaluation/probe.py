@@ -83,21 +83,21 @@ LEVELS = ("bad", "weak", "good", "weak", "bad")
 TEXTS = {
     "accuracy": (
         "fine-tune first, or start from easier questions: right answers are too rare to be reinforced",
-        "hard: most groups hold no right answer",
+        "hard: right answers are few, and many groups hold none",
         "good: right and wrong answers to compare",
-        "easy: most groups are right throughout",
+        "easy: wrong answers are few, and many groups are right throughout",
         "use a harder set: there is next to nothing left to learn",
     ),
     "score_variance": (
         "no signal: the answers of a group score alike; drop such questions (--filter_out) or raise the temperature",
-        "weak: most groups have zero variance, so the gradient comes from few prompts",
+        "weak: the answers of a group differ little in score, so the gradient comes from few prompts",
         "good: the answers of a group differ in score",
     ),
     "group_entropy_bits": (
         "",
-        "low: most groups are all right or all wrong",
+        "low: groups are nearly all right or all wrong",
         "good: groups are split, but not by chance alone",
-        "high: accuracy near 0.5 in most groups, noisy advantages",
+        "high: groups are near half right, noisy advantages",
     ),
 }
 TRUNCATION_HARMS = 0.10

@@ -97,7 +97,8 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise RecipeError(f"{path} is not a parquet file", where="--data", fix=str(error)) from error
+        what = f"{path} is not a parquet file: {error}"
+        raise RecipeError(what, where="--data", fix="use a file that a data_prep script wrote") from error
     missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
     if missing:
         raise RecipeError(

@@ -86,7 +86,7 @@ class Reward:
 
     def _score(self, call: Call, answer: Answer | RewardError) -> Score:
         if isinstance(answer, RewardError):
-            return Score(0.0, 0.0, FAILED, failure=str(answer))
+            return Score(0.0, 0.0, FAILED, flexible=0.0 if self._flexible else None, failure=str(answer))
         parts = dict(answer.parts)
         named = next((name[len(REASON) :] for name, value in parts.items() if name.startswith(REASON) and value), None)
         right = is_right(answer.accuracy)

@@ -195,8 +195,8 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
             **on_images,
         )
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:
-        fix = f"{type(error).__name__}: {str(error)[:500]}; VLLM_LOGGING_LEVEL=INFO shows more"
-        raise RecipeError("vLLM did not start with this model", where=str(model), fix=fix) from error
+        what = f"vLLM did not start with this model: {type(error).__name__}: {str(error)[:500]}"
+        raise RecipeError(what, where=str(model), fix="set VLLM_LOGGING_LEVEL=INFO, which shows more") from error
 
 
 def _image(data: bytes) -> Any:

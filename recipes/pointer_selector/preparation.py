@@ -156,7 +156,9 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
         splits.append(-1 if record.split is None else SPLITS.index(record.split))
         ids.append(query)
     if not ids:
-        raise RecipeError("the file holds no query that can be used", where=str(candidates), fix=f"{dict(skipped)}")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "it is empty"
+        fix = "log at least one usable candidate for each query"
+        raise RecipeError(f"the file holds no query that can be used: {reasons}", where=str(candidates), fix=fix)
     padded = np.full((len(pointers), max(map(len, pointers))), -1, np.int32)
     for number, picks in enumerate(pointers):
         padded[number, : len(picks)] = picks

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -167,14 +168,14 @@ class RunLog:
 
     Args:
         folder: the run's folder.
-        after: last step whose lines are kept; later lines belong to an interrupted phase, which is trained again.
+        after: last step whose lines are kept; later lines belong to an interrupted phase, which is trained again, and
+            so does a validation at this step that begins a phase.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
         path = folder / "metrics.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if after and path.is_file() else []
-        whole = takewhile(lambda line: line.endswith("\n") and json.loads(line)["step"] <= after, lines)
-        write_whole(path, "".join(whole))
+        write_whole(path, "".join(takewhile(partial(_is_kept, after=after), lines)))
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
 
@@ -190,6 +191,13 @@ class RunLog:
         """Close the metrics file and TensorBoard's writer."""
         self._file.close()
         self._board.close()
+
+
+def _is_kept(line: str, after: int) -> bool:
+    if not line.endswith("\n"):
+        return False
+    step, data = json.loads(line).values()
+    return bool(step < after or (step == after and data.get("training/epoch") != 0))
 
 
 def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]) -> list[str]:
@@ -216,7 +224,7 @@ SHOWN["actor/entropy"] = "entropy"
 def epoch_line(metrics: Mapping[str, float]) -> str:
     """Return the figures of an epoch on one line: accuracies by shots, accuracy on training queries, losses."""
     shots = {
-        name.rpartition("@")[2]: value
+        int(name.rpartition("@")[2]): value
         for name, value in metrics.items()
         if name.startswith("val-core/") and "@" in name
     }

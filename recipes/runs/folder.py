@@ -163,8 +163,9 @@ def find(name: str = "") -> Path:
     names = [path.name for path in there]
     root = artifacts() / "runs"
     close = nearest(name, names)
+    what = f"there is no run {name!r}" if name else "there is no run yet"
     listed = f"use one of {', '.join(names[:10])}" if names else "start one first: bash examples/.../....sh"
-    raise RecipeError(f"there is no run {name!r}", where=str(root), fix=f"did you mean {close}?" if close else listed)
+    raise RecipeError(what, where=str(root), fix=f"did you mean {close}?" if close else listed)
 
 
 def read(folder: Path) -> Run:

@@ -30,10 +30,10 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("log-probs", ("timing_s/old_log_prob", "timing_s/ref")),
     ("update", ("timing_s/update_actor",)),
     ("sync", ("timing_s/update_weights",)),
-    ("validate", ("timing_s/testing",)),
+    ("validate", ("timing_s/testing", "timing_s/validation")),
     ("save", ("timing_s/save_checkpoint",)),
 )
-"""Phase of a step -> verl's metrics of the seconds that it took."""
+"""Phase of a step -> the metrics of the seconds that it took, verl's and, for validation, EasyR1's."""
 
 
 Series = list[tuple[int, float]]

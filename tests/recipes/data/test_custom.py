@@ -190,6 +190,13 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
+def test_the_embedded_models_limit_rises_to_the_longest_prompt_of_both_files(file, tmp_path):
+    write(tmp_path, [{**record(99), "prompt": "Make " + "9" * 200}], "val.jsonl")
+    for words, longest in ((), 48), (("--val_data", "val.jsonl"), 109):
+        recipe = load("custom", arguments=["--data", "mine.jsonl", *words], environ={}, hardware="cpu")
+        assert ready(recipe, str).data.max_prompt_length == longest
+
+
 def test_the_second_start_converts_nothing_and_a_changed_file_does(file, monkeypatch):
     first, _ = prepared("--data", "mine.jsonl")
     with monkeypatch.context() as patch:

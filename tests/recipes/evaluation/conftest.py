@@ -202,6 +202,7 @@ class World:
         pq.write_table(pa.Table.from_pylist([row(i) for i in range(count)]), self.data)
         self.samplers = {"model": ScriptedSampler(0.5), "old": ScriptedSampler(0.3), "new": ScriptedSampler(0.7)}
         self.started: list[str] = []
+        self.totals: dict[str, int] = {}  # text of each progress bar -> its total
 
         def start(subject: Subject, *args: Any) -> ScriptedSampler:
             self.started.append(subject.name)
@@ -223,7 +224,11 @@ class World:
         return self.plan(subjects=subjects, greedy=GREEDY, batch=None, **changes)
 
     def run(self, plan: EvaluationPlan) -> tuple[Result, Path]:
-        return evaluate.run(plan, silent)
+        def progress(text: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
+            self.totals[text] = total
+            return silent(text, total)
+
+        return evaluate.run(plan, progress)
 
 
 @pytest.fixture

@@ -97,3 +97,11 @@ def test_what_a_reward_takes_from_its_folder_is_in_its_hash(tmp_path):
     summed = Reward(str(WEIGHTED), both).sha256
     helper.write_text("RIGHT = 1.0")
     assert Reward(str(WEIGHTED), both).sha256 != summed
+
+
+def test_a_failed_response_counts_as_wrong_in_both_accuracies(tmp_path):
+    path = tmp_path / "mine.py"
+    head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None, flexible=False):\n"
+    path.write_text(f"{head}    return {{'score': 1 / ('bad' not in solution_str), 'acc': float(flexible)}}")
+    scores = judged(Reward(str(path)), "4", ["good", "bad"])
+    assert [(score.accuracy, score.flexible) for score in scores] == [(0.0, 1.0), (0.0, 0.0)]

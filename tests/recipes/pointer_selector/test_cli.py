@@ -132,14 +132,14 @@ def test_without_a_model_the_most_likely_logged_candidate_counts(data, make_poli
 
 def test_a_study_trains_starts_first_and_compares_with_the_recipe(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    arms = ("main/recipe", "supervised/alone", "from supervised/GRPO")
-    runs = {arm: [pointer_study.run(SMALL, (arm, 1))] for arm in arms}
-    # An arm that comes to the recipe shares its runs.
-    assert pointer_study.experiment(SMALL, "ratio/step", 1) == pointer_study.experiment(SMALL, arms[0], 1)
-    found = pointer_study.summary(runs, arms[0])
-    pointer_study.write({"command": "COMMAND", **found}, arms[0], tmp_path / "out")
-    recipe, _, last = (np.mean(list(runs[arm][0]["accuracy"]["selector"].values())) for arm in arms)
-    assert found["arms"][2]["difference"][0] == pytest.approx(last - recipe)
+    arms = ("main/recipe", "supervised/alone", "from supervised/GRPO", "ratio/step")
+    pointer_study.main(SMALL, "|".join(arms), seeds=1, against=arms[0], jobs=2, out=tmp_path / "out")
+    assert len(list((tmp_path / "runs").glob("study_*"))) == 3, "an arm that comes to the recipe shares its runs"
+    found = {row["arm"]: row for row in json.loads((tmp_path / "out" / "sweep.json").read_text())["arms"]}
+    assert {found[arm]["seeds"] for arm in arms} == {1}
+    assert found["ratio/step"]["difference"][0] == 0
+    means = [np.mean([value for value, _ in found[arm]["test"].values()]) for arm in (arms[0], arms[2])]
+    assert found[arms[2]]["difference"][0] == pytest.approx(means[1] - means[0])
     assert (tmp_path / "out" / "sweep.svg").stat().st_size > 10_000
 
 

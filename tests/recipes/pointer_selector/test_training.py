@@ -83,6 +83,13 @@ def test_a_run_that_crashes_ends_with_the_same_weights(made, whole, tmp_path, mo
     for part in (selector.WARM_UP, selector.BEST):
         assert same(weights(tmp_path / part), weights(whole[2] / part))
     assert read_history(tmp_path / "metrics.jsonl") == read_history(whole[2] / "metrics.jsonl")
+    lines = [(folder / "metrics.jsonl").read_text().count("\n") for folder in (tmp_path, whole[2])]
+    assert lines[0] == lines[1], "nothing is logged twice"
+
+
+def test_shots_are_in_the_order_of_their_numbers():
+    values = {f"val-core/pointer_selector/accuracy/mean@{shots}": shots / 100 for shots in (10, 2, 1)}
+    assert training.epoch_line(values) == "val 1-shot 1.0% 2-shot 2.0% 10-shot 10.0%"
 
 
 def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch):

@@ -118,6 +118,8 @@ def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
     page = (folder / "report.html").read_text()
     assert "held-out score" in page
     assert "held-out accuracy" not in page
+    assert len(re.findall(r'<span class="dot (good|bad)?"></span>step \d+: score', page)) == 3
+    assert not re.findall(r'<span class="dot \w+"></span>step \d+: score', page), "no score is right or wrong"
 
 
 OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'
@@ -149,6 +151,7 @@ def test_broken_lines_are_passed_over_broken_files_noted_and_the_rest_is_shown(m
 
 def test_a_run_that_is_not_there(make_run):
     assert cli("list") == (0, "no runs yet\n")
+    assert "there is no run yet" in cli("watch", "--once")[1]
     make_run("countdown")
     code, text = cli("watch", "cuontdown", "--once")
     assert code == 2

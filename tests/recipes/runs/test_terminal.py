@@ -48,4 +48,6 @@ def test_phases_steps_validations_and_a_line_in_every_silence():
     assert parts[:3] == ["step 1/3", "reward 0.312 (format 0.500)", "accuracy 0.375"]
     assert {"KL 2.0e-04", "25.0 s (generate 12.0, log-probs 2.5, update 4.0, validate 5.0)"} < set(parts)
     assert validation.endswith("accuracy countdown 0.250, gsm8k 0.750")
+    progress.step(Step(2, {"timing_s/step": 20.0, "timing_s/gen": 12.0, "timing_s/validation": 5.0}))  # as EasyR1 says
+    assert "20.0 s (generate 12.0, validate 5.0)" in printed(1)[0]
     assert len(printed(60)) == 1, "a line a minute after a step"
