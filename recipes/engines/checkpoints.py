@@ -279,15 +279,18 @@ def scalings(model: Any) -> dict[str, float]:
     return {name.replace(FSDP1, ""): module.scaling["default"] for name, module in maps}
 
 
-def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device: Any = None) -> dict[str, Any]:
+def with_adapters(
+    tensors: dict[str, Any], factors: Mapping[str, float], device: Any = None, dtype: Any = None
+) -> dict[str, Any]:
     """Merge a peft model's adapters into its weights; return all tensors under the base model's names.
 
-    Each adapted weight W becomes W + factor B A, computed in float32 and stored in the dtype of W.
+    Each adapted weight W becomes W + factor B A, computed in float32.
 
     Args:
         tensors: emptied here, so that no weight is in memory twice.
         factors: scaling of each adapted module, by its name in the peft model.
         device: where the sums are computed; None: where the tensors are.
+        dtype: in which the sums are stored; None: in that of W.
 
     Raises:
         ValueError: an adapter has a part other than A and B of a linear layer; the merged model would lack it.
@@ -303,7 +306,7 @@ def with_adapters(tensors: dict[str, Any], factors: Mapping[str, float], device:
         low, high = (adapters.get(stem + suffix) for suffix in ADAPTERS)
         if marked and name.endswith(".weight") and low is not None and high is not None:
             base, low, high = (part.to(device=device, dtype=torch.float32) for part in (tensor, low, high))
-            tensor = torch.addmm(base, high, low, alpha=factors[stem]).to(device=tensor.device, dtype=tensor.dtype)
+            tensor = torch.addmm(base, high, low, alpha=factors[stem]).to(tensor.device, dtype or tensor.dtype)
             used |= {stem + suffix for suffix in ADAPTERS}
         merged[name.removeprefix(LORA_PREFIX).replace(BASE, ".")] = tensor.contiguous()
     if left := sorted(adapters.keys() - used) + [name for name in merged if ".lora_" in name]:

@@ -178,11 +178,10 @@ def save_model(module: Any, folder: str) -> None:
     weights = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if dist.get_rank() != 0:
         return
-    model, target = module._fsdp_wrapped_module, Path(folder) / "huggingface"
+    model, target, number = module._fsdp_wrapped_module, Path(folder) / "huggingface", getattr(torch, kind)
     if isinstance(model, PeftModel):
-        weights = checkpoints.with_adapters(weights, checkpoints.scalings(model))
+        weights = checkpoints.with_adapters(weights, checkpoints.scalings(model), dtype=number)
         model = model.get_base_model()
-    number = getattr(torch, kind)
     weights = {name: value.to(number) if value.is_floating_point() else value for name, value in weights.items()}
     model.save_pretrained(target, state_dict=weights)
     checkpoints.name_the_type(target)

@@ -199,7 +199,7 @@ def test_dapo_reports_what_follows_from_the_responses_that_it_wrote_down(dapo: R
     tokenizer = AutoTokenizer.from_pretrained(dapo.saved(2) / "huggingface")
     reward = load_reward(str(ROOT / "reward_functions" / "gsm8k.py")).compute_score
     groups: dict[str, list[tuple[float, float]]] = {}
-    tokens = []
+    tokens = []  # of the text, which are the sampled ones: 2,048 samples of this model kept theirs
     for entry in dumped(dapo.name, "rollouts", 1):
         written = len(tokenizer(entry["output"], add_special_tokens=False)["input_ids"])
         tokens.append(min(written + 1, LONG))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 
 import numpy as np
@@ -132,6 +133,8 @@ def test_without_a_model_the_most_likely_logged_candidate_counts(data, make_poli
 
 def test_a_study_trains_starts_first_and_compares_with_the_recipe(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    # In this process, which has imported torch.
+    monkeypatch.setattr(pointer_study, "ProcessPoolExecutor", lambda jobs, context: ThreadPoolExecutor(1))
     arms = ("main/recipe", "supervised/alone", "from supervised/GRPO", "ratio/step")
     pointer_study.main(SMALL, "|".join(arms), seeds=1, against=arms[0], jobs=2, out=tmp_path / "out")
     assert len(list((tmp_path / "runs").glob("study_*"))) == 3, "an arm that comes to the recipe shares its runs"
