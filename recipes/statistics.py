@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from recipes.errors import counted
+
 CONFIDENCE = 0.95
 SIGNIFICANCE = 0.05
 RESAMPLES = 9999
@@ -114,6 +116,26 @@ def paired_difference(
         p_value = paired_p_value(changes, seed, clusters)
         test = "paired permutation test" if different <= SIGN_FLIP_UP_TO else "paired t-test"
     return Paired(len(changes), different, difference, won, lost, p_value, test)
+
+
+def standard_error(values: Sequence[float] | np.ndarray, clusters: Sequence[Hashable]) -> float:
+    """Cluster-robust standard error of a mean (Liang and Zeger 1986); 0 where all clusters have one mean.
+
+    Args:
+        values: one value per row.
+        clusters: the question that each value belongs to; where all are different this is the usual standard error.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    sums, counts = _sums(data, clusters)
+    rest, number = sums - data.mean() * counts, len(sums)
+    if np.abs(rest).max() <= _noise(data):
+        return 0.0
+    return math.sqrt(number / (number - 1) * float((rest**2).sum())) / data.size
+
+
+def asked(questions: int, different: int) -> str:
+    """The number of questions in words, and of different ones where some repeat."""
+    return counted(questions, "question") + ("" if different == questions else f", {different:,} of them different")
 
 
 def repeated(clusters: Sequence[Hashable] | None) -> bool:
@@ -259,17 +281,15 @@ def _sums(data: np.ndarray, clusters: Sequence[Hashable]) -> tuple[np.ndarray, n
 def _clustered(
     data: np.ndarray, clusters: Sequence[Hashable], bounds: tuple[float, float] | None, unit: str
 ) -> Interval:
-    """Student's t interval with the cluster-robust standard error of a mean (Liang and Zeger 1986)."""
+    """Student's t interval with the standard error over the clusters."""
     from scipy.stats import t
 
-    sums, counts = _sums(data, clusters)
-    value, number = float(data.mean()), len(sums)
+    value, number = float(data.mean()), len(set(clusters))
     if np.ptp(data) <= _noise(data):
         return _constant(value, number, bounds, unit)
     if number == 1:
         return Interval(value, None, None, f"none: one {unit}, repeated")
-    error = math.sqrt(number / (number - 1) * float(((sums - value * counts) ** 2).sum())) / data.size
-    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, number - 1)) * error
+    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, number - 1)) * standard_error(data, clusters)
     low, high = value - half, value + half
     if bounds is not None:
         low, high = max(low, bounds[0]), min(high, bounds[1])

@@ -17,7 +17,7 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
 from recipes.runs.compare import mean_of, pair
 from recipes.runs.folder import ATTEMPT, read
-from recipes.runs.responses import read_dump, validation_files
+from recipes.runs.responses import may_show_images, read_dump, validation_files
 from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -58,7 +58,8 @@ def learning_curve(folder: Path) -> Curve:
             "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
         )
     run = read(folder)
-    dumps = {step: read_dump(file) for step, file in validation_files(folder, run.recipe).items()}
+    images = may_show_images(run.recipe)
+    dumps = {step: read_dump(file, images=images) for step, file in validation_files(folder, run.recipe).items()}
     if len(dumps) < 2:
         raise RecipeError(
             f"a curve needs two validations, and the run has {len(dumps)}",

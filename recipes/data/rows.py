@@ -120,6 +120,11 @@ def content_id(
     return digest.hexdigest()[:ID_DIGITS]
 
 
+def first_id(id: str) -> str:
+    """The id of the first row with the same content: an id from content without the number of a repeated row."""
+    return re.sub(rf"^([0-9a-f]{{{ID_DIGITS}}})-\d+$", r"\1", id)
+
+
 def prompt_column(recipe: Recipe) -> str:
     """The column of the prompt: text for EasyR1, chat messages for verl."""
     return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")

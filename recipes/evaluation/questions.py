@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.data.rows import IMAGE_MARK
+from recipes.data.rows import IMAGE_MARK, first_id
 from recipes.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -62,12 +62,13 @@ def load_questions(path: Path, limit: int | None = None) -> list[Question]:
 def clusters_of(questions: Sequence[Question]) -> list[int] | None:
     """For each question, the row of the first one with the same prompt and truth; None where all differ.
 
-    Prompts with images must also have the same `id`; those without an id all differ.
+    Prompts with images must also have the same `id`, apart from the number of a repeated row; those without an id all
+    differ.
     """
     first: dict[tuple[str, ...], int] = {}
     clusters = []
     for question in questions:
-        images = (question.id or str(question.row),) if question.image_count else ()
+        images = (first_id(question.id) or str(question.row),) if question.image_count else ()
         clusters.append(first.setdefault((question.text, question.ground_truth, *images), question.row))
     return clusters if len(first) < len(questions) else None
 

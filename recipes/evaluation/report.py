@@ -18,7 +18,7 @@ from recipes.evaluation.metrics import PassSummary, metric_of
 from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
-from recipes.statistics import Interval
+from recipes.statistics import Interval, asked
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
@@ -68,8 +68,7 @@ class Result:
     @property
     def asked(self) -> str:
         """The number of questions, and of different ones where some repeat."""
-        count, different = self.sampled.questions, self.sampled.different
-        return counted(count, "question") + ("" if different == count else f", {different:,} of them different")
+        return asked(self.sampled.questions, self.sampled.different)
 
     @property
     def scored(self) -> bool:

@@ -10,7 +10,7 @@ from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.responses import NO_IDS, Dump, read_validations
-from recipes.statistics import SIGNIFICANCE, Interval, Paired, mean_with_interval, paired_difference
+from recipes.statistics import SIGNIFICANCE, Interval, Paired, asked, mean_with_interval, paired_difference
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,7 @@ TRAINING = ("training score", "entropy", "KL")
 
 def mean_of(dump: Dump) -> Interval:
     """Mean accuracy or score of a dump, with an interval over the questions."""
-    return mean_with_interval(dump.means, bounds=dump.bounds)
+    return mean_with_interval(dump.means, bounds=dump.bounds, clusters=dump.clusters)
 
 
 def pair(first: Dump, second: Dump) -> Paired:
@@ -37,7 +37,8 @@ def pair(first: Dump, second: Dump) -> Paired:
     if not same:
         raise RecipeError(_differ(first, second) or "the validations share no question", where=where)
     before, after = ([fmean(each.value for each in dump.answers[row]) for row in same] for dump in (first, second))
-    return paired_difference(before, after, bounds=first.bounds)
+    questions = [first.answers[row][0].question for row in same]
+    return paired_difference(before, after, bounds=first.bounds, clusters=questions)
 
 
 def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
@@ -106,7 +107,7 @@ def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dum
     if change.low is not None and change.high is not None:
         ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
     return (
-        f"step {step}, {counted(test.questions, 'question')}: {second} - {first} = "
+        f"step {step}, {asked(test.questions, test.different)}: {second} - {first} = "
         f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
         f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )

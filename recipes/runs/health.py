@@ -17,11 +17,12 @@ from recipes.config import Recipe, objective
 from recipes.config.layers import read
 from recipes.config.resolve import algorithm
 from recipes.drawing import markdown
-from recipes.engines.reward_contract import RIGHT, TRAINING_ACCURACY, ZERO_VARIANCE
+from recipes.engines.reward_contract import RIGHT, SAME, TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.metrics import KL, Series, Step, number, series
 from recipes.runs.responses import Measured, measured
+from recipes.statistics import asked
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
@@ -32,7 +33,9 @@ MOST_KL = 0.5  # nats a token to the reference
 MOST_GRAD_NORM = 5.0  # before clipping, median of a window
 MOST_ZERO_VARIANCE = 0.8  # share of groups
 MOST_TRUNCATED = 0.25  # share of responses
-GAIN = 0.1  # rise of the training score that the validation should follow; fall of the validation that is an alarm
+# Rise of the training score that the validation should follow, and fall of the validation that is an alarm: parts of
+# what can be reached, which is 1 for an accuracy, and for a score the span of the training scores.
+GAIN = 0.1
 SHARE_OF_GAIN = 0.1  # least part of the training score's rise that the validation should rise by
 UNSURE = 2.0  # standard errors by which two validations must differ
 
@@ -181,16 +184,20 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     if all(each.error == 0 for each in every):
         raise Unknown("every question has the same value in each validation")
     before, now = _windows([entry for entry in run.series("critic/score/mean") if entry[0] <= steps[-1]])
-    gain = now - before
+    most, least = (run.series(f"critic/score/{end}") for end in ("max", "min"))
+    # A reward may have any scale, so that its scores compare with an accuracy only as parts of their span.
+    span = max(SAME, max(value for _, value in most) - min(value for _, value in least))
+    unit = 1.0 if last.measure == "accuracy" else span
+    gain = (now - before) / span
     best = max(every, key=lambda each: each.value)
-    falls = best.value - last.value > max(GAIN, UNSURE * math.hypot(best.error, last.error))
+    falls = best.value - last.value > max(GAIN * unit, UNSURE * math.hypot(best.error, last.error))
     first = best if falls else every[0]
-    lag, noise = gain - (last.value - first.value), UNSURE * math.hypot(first.error, last.error)
+    lag, noise = gain - (last.value - first.value) / unit, UNSURE * math.hypot(first.error, last.error) / unit
     hollow = gain > GAIN and lag > max((1 - SHARE_OF_GAIN) * gain, noise)
     return _warning_if(
         falls or hollow,
         f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
-        f"{number(last.value)} on {counted(last.questions, 'question')}, to step {steps[-1]}",
+        f"{number(last.value)} on {asked(last.questions, last.different)}, to step {steps[-1]}",
     )
 
 

@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from recipes.config import Recipe
+from recipes.data.rows import first_id
 from recipes.engines.reward_contract import ROW_ID, is_right, stated_accuracy
 from recipes.errors import RecipeError
 from recipes.runs.metrics import Step, validation
+from recipes.statistics import standard_error
 
 NEEDED = ("input", "output", "gts", "score")
 NO_IDS = "its rows have no ids, so nothing can be paired"
@@ -30,6 +32,7 @@ class Response:
     prompt: str  # what was asked
     text: str  # what was answered
     truth: str  # the ground truth
+    question: tuple[str, ...]  # what responses to the same question share, also those of different rows
     score: float  # what training uses
     accuracy: float | None  # what the reward states, in [0, 1]; None where it states none
 
@@ -64,6 +67,11 @@ class Dump:
         """Mean accuracy or score of each group."""
         return [fmean(response.value for response in group) for group in self.groups.values()]
 
+    @cached_property
+    def clusters(self) -> list[tuple[str, ...]]:
+        """The question of each group: rows with the same question are not independent."""
+        return [group[0].question for group in self.groups.values()]
+
     @property
     def measure(self) -> str:
         """ "accuracy", or "score" where the reward states no accuracy."""
@@ -97,18 +105,32 @@ def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump],
     dumps, notes = {}, []
     for step, file in validation_files(run, recipe).items():
         try:
-            dumps[step] = read_dump(file)
+            dumps[step] = read_dump(file, images=may_show_images(recipe))
         except RecipeError as error:
             notes.append(f"validation of step {step} left out: {error.what}")
     return dumps, notes
 
 
-def read_dump(file: Path) -> Dump:
-    """Read one dump. Raises RecipeError if it is empty or a line is no response, as in a file still being written."""
+def may_show_images(recipe: Recipe | None) -> bool:
+    """Return whether the prompts of a run may have images; True where its recipe is not known."""
+    return recipe is None or recipe.worker.rollout.limit_images > 0
+
+
+def read_dump(file: Path, *, images: bool = False) -> Dump:
+    """Read one dump.
+
+    Args:
+        file: such as `validation/<step>.jsonl` of a run.
+        images: whether its prompts may have images. A dump has only their texts, which may be alike where the images
+            differ; then rows must have the same id, apart from the number of a repeated row, to be the same question.
+
+    Raises:
+        RecipeError: the file is empty, or a line is no response, as in a file still being written.
+    """
     responses: list[Response] = []
     try:
         for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
-            responses.append(_response(json.loads(line)))
+            responses.append(_response(json.loads(line), images))
     except (KeyError, TypeError, ValueError) as error:
         what = f"response {len(responses) + 1} cannot be read: {type(error).__name__}: {error}"
         raise RecipeError(what, where=str(file), fix="wait until it is written, or remove the file") from error
@@ -117,7 +139,7 @@ def read_dump(file: Path) -> Dump:
     return Dump(file, tuple(responses))
 
 
-def _response(record: dict[str, Any]) -> Response:
+def _response(record: dict[str, Any], images: bool) -> Response:
     prompt, text, truth, score = (record[name] for name in NEEDED)
     row_id, uid = record.get(ROW_ID), record.get("uid")
     if not math.isfinite(score):
@@ -126,7 +148,8 @@ def _response(record: dict[str, Any]) -> Response:
     if group is None:
         raise ValueError(f"it has neither uid nor {ROW_ID}, so its group is not known")
     accuracy = stated_accuracy(record)
-    return Response(row_id, str(group), str(prompt), str(text), str(truth), float(score), accuracy)
+    question = (str(prompt), str(truth), *([first_id(str(row_id or group))] if images else []))
+    return Response(row_id, str(group), str(prompt), str(text), str(truth), question, float(score), accuracy)
 
 
 class Measured(NamedTuple):
@@ -134,15 +157,15 @@ class Measured(NamedTuple):
 
     measure: str  # "accuracy", or "score" where the reward states no accuracy
     value: float  # mean over the responses
-    error: float  # standard error of the mean over the questions; 0 for a single question, or equal means
+    error: float  # standard error of the mean over the different questions; 0 for a single one, or equal means
     questions: int  # number of questions
+    different: int  # number of different ones
 
     @classmethod
     def of(cls, dump: Dump) -> Measured:
         """Measure the validation of a dump."""
-        count = len(dump.means)
-        error = stdev(dump.means) / count**0.5 if count > 1 else 0.0
-        return cls(dump.measure, fmean(response.value for response in dump.responses), error, count)
+        value, error = fmean(response.value for response in dump.responses), standard_error(dump.means, dump.clusters)
+        return cls(dump.measure, value, error, len(dump.means), len(set(dump.clusters)))
 
 
 def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
@@ -150,10 +173,10 @@ def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[
     files, found = validation_files(run, recipe), {}
     for step in (each.step for each in history if validation(each) and each.step in files):
         with suppress(RecipeError):  # being written
-            found[step] = _measured(files[step], files[step].stat().st_mtime_ns)
+            found[step] = _measured(files[step], files[step].stat().st_mtime_ns, may_show_images(recipe))
     return found
 
 
 @cache
-def _measured(file: Path, written_ns: int) -> Measured:
-    return Measured.of(read_dump(file))
+def _measured(file: Path, written_ns: int, images: bool) -> Measured:
+    return Measured.of(read_dump(file, images=images))

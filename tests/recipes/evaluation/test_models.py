@@ -59,3 +59,10 @@ def test_questions_are_the_same_by_prompt_and_truth(make_data, make_row):
     rows = [make_row(0), make_row(1), make_row(0), make_row(0, reward_model={"style": "rule", "ground_truth": "7"})]
     assert clusters_of(load_questions(make_data(rows=rows))) == [0, 1, 0, 3]
     assert clusters_of(load_questions(make_data(rows=rows[:2]))) is None
+
+
+def test_questions_with_images_are_the_same_by_id_too(make_data, make_row):
+    """The second row with the same content has `-2` behind its id; ids of the user may end in a number as well."""
+    prompt, ids = [{"role": "user", "content": "<image>How many?"}], ["0" * 20, "1" * 20, "0" * 20 + "-2", "x", "x-2"]
+    rows = [make_row(0, prompt=prompt, id=id, images=[{"bytes": b""}]) for id in ids]
+    assert clusters_of(load_questions(make_data(rows=rows))) == [0, 1, 0, 3, 4]

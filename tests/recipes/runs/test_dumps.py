@@ -8,9 +8,9 @@ import pytest
 
 from recipes.config import load
 from recipes.errors import RecipeError
-from recipes.runs.compare import pair
+from recipes.runs.compare import mean_of, pair
 from recipes.runs.metrics import Step
-from recipes.runs.responses import NO_IDS, measured, read_dump
+from recipes.runs.responses import NO_IDS, Measured, measured, read_dump
 from tests.mistakes import mistake
 
 
@@ -24,9 +24,9 @@ def write(path, lines):
 
 
 def validation(path, right, **more):
-    """A dump of one prompt and one gold answer in the order of random uids; `right` are lists of samples by row."""
+    """A dump of one gold answer in the order of random uids; `right` are lists of samples by row."""
     lines = [
-        response(f"{random.getrandbits(64):x}_{sample}_0", 0.1, acc=float(each), row_id=row, **more)
+        response(f"{random.getrandbits(64):x}_{sample}_0", 0.1, acc=float(each), row_id=row, **{"input": row, **more})
         for row, samples in right.items()
         for sample, each in enumerate(samples)
     ]
@@ -47,12 +47,42 @@ def test_several_samples_a_question(tmp_path):
     assert (paired.won, paired.lost, paired.difference.value) == (1, 1, pytest.approx(-1 / 6))
 
 
+def test_rows_of_one_question_are_not_independent(tmp_path):
+    """13 rows of 4 prompts, of which two are won: as 13 questions they would differ with p = 0.016."""
+
+    def dump(name, right):
+        lines = [
+            response(f"{i}_0_0", right[i % 4], acc=right[i % 4], row_id=f"r{i}", input=str(i % 4)) for i in range(13)
+        ]
+        return write(tmp_path / name, lines)
+
+    first, second = dump("1.jsonl", [0.0, 0.0, 1.0, 1.0]), dump("2.jsonl", [1.0] * 4)
+    paired = pair(first, second)
+    assert (paired.questions, paired.different, paired.won, paired.p_value) == (13, 4, 7, 0.5)
+    assert not paired.difference.excludes_zero
+    assert mean_of(first).high - mean_of(first).low > 0.9, "13 questions would have an interval half as wide"
+    found = Measured.of(first)
+    assert (found.questions, found.different, found.error) == (13, 4, pytest.approx(0.29, abs=0.01))
+
+
+def test_rows_whose_images_may_differ_are_told_apart_by_their_ids(tmp_path):
+    """The texts of the prompts are alike; the second row with the same content has `-2` behind its id."""
+    (tmp_path / "validation").mkdir()
+    ids, history = ["0" * 20, "0" * 20 + "-2", "photo", "photo-2"], [Step(3, {"val-core/x/acc/mean@1": 0.5})]
+    lines = [response(f"{i}_0_0", 1.0, row_id=row) for i, row in enumerate(ids)]
+    (tmp_path / "validation" / "3.jsonl").write_text("".join(lines))
+    for recipe, different in ((load("countdown", environ={}, hardware="cpu"), 1), (None, 3)):
+        assert measured(tmp_path, recipe, history)[3].different == different
+    recipe = load("countdown", arguments=["worker.rollout.limit_images=1"], environ={}, hardware="cpu")
+    assert measured(tmp_path, recipe, history)[3].different == 3
+
+
 def test_rows_are_paired_by_id_prompt_and_truth_and_by_nothing_else(tmp_path):
     first = validation(tmp_path / "1.jsonl", {"0": [1], "1": [0], "2": [1]})
     for other in ({"input": "other"}, {"gts": "2"}):
         second = validation(tmp_path / "2.jsonl", {"0": [0], "1": [0], "2": [0]}, **other)
         assert "3 rows with the same id" in why_not(first, second)
-    lines = [response("a", 1.0, acc=1.0, row_id="0"), response("b", 1.0, acc=1.0, row_id="1", input="other")]
+    lines = [response("a", 1.0, acc=1.0, row_id="0", input="0"), response("b", 1.0, acc=1.0, row_id="1")]
     assert pair(first, write(tmp_path / "3.jsonl", lines)).questions == 1
     lines.append(response("c", 1.0, acc=1.0, row_id="0", input="of another row with its id"))
     assert "2 rows with the same id" in why_not(first, write(tmp_path / "3.jsonl", lines))
@@ -73,13 +103,13 @@ def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
 def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     file, history = tmp_path / "elsewhere" / "3.jsonl", [Step(2, {}), Step(3, {"val-core/x/acc/mean@1": 0.5})]
-    text = "".join(response(f"{i}_0_0", 0.1 * i, row_id=str(i)) for i in range(4))
+    text = "".join(response(f"{i}_0_0", 0.1 * i, row_id=str(i), input=str(i)) for i in range(4))
     elsewhere = [f"trainer.validation_data_dir={file.parent}"]
     recipe = load("countdown", arguments=elsewhere, environ={}, hardware="cpu")
     for content, found in (
         (text[:-20], {}),
-        (text, {3: ("score", pytest.approx(0.15), pytest.approx(0.0645, abs=1e-4), 4)}),
-        (response("a_0_0", 0.4, acc=1.0), {3: ("accuracy", 1.0, 0.0, 1)}),
+        (text, {3: ("score", pytest.approx(0.15), pytest.approx(0.0645, abs=1e-4), 4, 4)}),
+        (response("a_0_0", 0.4, acc=1.0), {3: ("accuracy", 1.0, 0.0, 1, 1)}),
     ):
         file.write_text(content)
         os.utime(file, (len(content), len(content)))

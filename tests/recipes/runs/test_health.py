@@ -56,8 +56,8 @@ def test_the_recorded_runs_of_the_documents_raise_no_false_alarm(task):
         history = [Step(0, {"val-core/x/acc/mean@1": accuracy[0]})]
         for entry in curve["training"]:
             step, metrics = entry["step"], {TRAINING[name]: entry[name] for name in TRAINING.keys() & entry.keys()}
-            history.append(Step(step, metrics))
-            measured = {at: Measured("accuracy", value, 0.03, 256) for at, value in accuracy.items() if at <= step}
+            history.append(Step(step, metrics | {"critic/score/max": 1.0, "critic/score/min": 0.0}))
+            measured = {at: Measured("accuracy", value, 0.03, 256, 256) for at, value in accuracy.items() if at <= step}
             assert not alarms(judged(history, validations=measured)), curve["run"]
 
 
@@ -98,10 +98,26 @@ def test_each_illness_is_named(illness):
         ((0.0, 0.0), 0.0, "unknown"),  # every question has the same value
     ],
 )
-def test_a_score_that_rises_alone_is_named_where_the_validation_can_tell(values, error, status):
-    measured = {10 * index: Measured("accuracy", value, error, 8) for index, value in enumerate(values)}
-    history = [Step(step, {"critic/score/mean": 0.3 + 0.025 * step}) for step in range(21)]
+@pytest.mark.parametrize(("wrong", "right"), [(0.0, 1.0), (0.0, 100.0), (-1.0, 1.0), (0.0, 0.01), (5.0, 25.0)])
+@pytest.mark.parametrize("measure", ["accuracy", "score"])
+def test_a_score_that_rises_alone_is_named_where_the_validation_can_tell(values, error, status, wrong, right, measure):
+    """On any scale of the reward: `wrong` and `right` are what it pays."""
+    base, scale = (wrong, right - wrong) if measure == "score" else (0.0, 1.0)
+    measured = {
+        10 * index: Measured(measure, base + scale * value, scale * error, 8, 8) for index, value in enumerate(values)
+    }
+    ends = {"critic/score/max": right, "critic/score/min": wrong}
+    means = [wrong + (right - wrong) * (0.3 + 0.025 * step) for step in range(21)]
+    history = [Step(step, {"critic/score/mean": mean} | ends) for step, mean in enumerate(means)]
     assert judged(history, validations=measured)["reward and validation"].status == status
+
+
+def test_rounding_of_a_constant_score_is_no_rise():
+    """float32 sums of equal parts differ in their last bits."""
+    ends = {"critic/score/max": 0.5 + 6e-8, "critic/score/min": 0.5}
+    history = [Step(step, {"critic/score/mean": 0.5 + 6e-8 * step / 20} | ends) for step in range(21)]
+    measured = {step: Measured("accuracy", 0.4, 0.03, 256, 256) for step in (0, 20)}
+    assert judged(history, validations=measured)["reward and validation"].status == "ok"
 
 
 def test_a_solved_task_is_no_failure():

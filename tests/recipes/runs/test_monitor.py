@@ -94,12 +94,16 @@ def test_the_report_shows_what_was_changed_on_the_way(make_run):
 
 def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run):
     make_run("one")
-    make_run("two", right=(10, 12, 12), arguments=("worker.actor.optim.lr=3e-5",))
+    other = make_run("two", right=(10, 12, 12), arguments=("worker.actor.optim.lr=3e-5",))
     code, text = cli("compare", "one", "two")
     assert code == 0
     assert "75.0 (59.8 to 85.8)" in text
     assert "step 12, 40 questions: two - one = -45.0 points" in text
     assert re.search(r"worker\.actor\.optim\.lr +0\.0001 +3e-05", text)
+    for folder in (other, other.parent / "one"):
+        dump = folder / "validation" / "12.jsonl"
+        dump.write_text(re.sub(r"question <(\d+)\d>", r"question <\1>", dump.read_text()))
+    assert "step 12, 40 questions, 10 of them different: two" in cli("compare", "one", "two")[1]
 
 
 def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
