@@ -2,7 +2,8 @@
 
 The primary test is paired and on greedy answers: McNemar's exact test if every answer is right or wrong and no question
 repeats, otherwise a permutation test of the differences. The further tests are on the sampled answers: pass@k for
-k = 1, 2, 4, ... n, or the mean score; their p-values are adjusted for the number of tests (Holm).
+k = 1, 2, 4, ... n, with the accuracy where it may be between 0 and 1, or the mean score; their p-values are adjusted
+for the number of tests (Holm).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Headline:
 class Comparison:
     """Two models on the same questions."""
 
-    measure: str  # what the primary test compares: "pass@1", or "mean_score" where the reward states no accuracy
+    measure: str  # what the primary test compares: "pass@1", "accuracy" or "mean_score", as `PassSummary.main`
     primary: Paired  # the primary test, on the greedy answers of both models
     won: list[int]  # numbers of the rows whose greedy value rose
     lost: list[int]  # numbers of the rows whose greedy value fell
@@ -50,12 +51,13 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
-    accuracies = all(each.measure == "accuracy" for each in (*greedy, *sampled))
-    measure = "pass@1" if accuracies else "mean_score"
+    mains = {each.summary.main for each in (*greedy, *sampled)}
+    measure = next(name for name in ("mean_score", "accuracy", "pass@1") if name in mains)
     primary = _paired(*greedy, measure)
     before, after = (each.columns[measure] for each in greedy)
     numbers = np.asarray(rows)
-    tested = [name for name in sampled[0].columns if name.startswith("pass@")] if accuracies else ["mean_score"]
+    ks = [name for name in sampled[0].columns if name.startswith("pass@")]
+    tested = {"mean_score": ["mean_score"], "accuracy": ["accuracy", *ks], "pass@1": ks}[measure]
     p_values = dict(zip(tested, holm([_paired(*sampled, name).p_value for name in tested]), strict=True))
     differences = {
         "greedy": _differences(*greedy) | {measure: primary.difference},
@@ -92,9 +94,9 @@ def _headline(
     measure: str, primary: Paired, further: Mapping[str, Interval], p_values: Mapping[str, float]
 ) -> Headline:
     """The primary test decides; the significant ones of the `further` differences (by metric) are listed after it."""
-    accuracies, change = measure == "pass@1", primary.difference
-    factor, unit = (100, " points") if accuracies else (1, "")
-    name = "greedy pass@1" if accuracies else "the mean score of greedy answers"
+    change = primary.difference
+    factor, unit = (1, "") if measure == "mean_score" else (100, " points")
+    name = "the mean score of greedy answers" if measure == "mean_score" else f"greedy {measure}"
     repeats = "" if primary.different == primary.questions else f" over {primary.different} different prompts"
     ends = f"{factor * (change.low or 0):+.3g} to {factor * (change.high or 0):+.3g}"
     figures = (

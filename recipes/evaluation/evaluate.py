@@ -222,7 +222,7 @@ def _result(
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
-    names = ("pass@1", "accuracy") if greedy.measure == "accuracy" else ("mean_score", "mean_score")
+    names = greedy.main, "accuracy" if greedy.measure == "accuracy" else "mean_score"
     first, more = cell(greedy.figures[names[0]], names[0]), cell(sampled.figures[names[1]], names[1])
     what, mean = (metric_of(name).label.lower() for name in names)
     ends = f" (95% interval {first.low} to {first.high})" if first.low else ""

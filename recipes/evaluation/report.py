@@ -84,8 +84,8 @@ class Result:
             notes.append(f"groups: {', '.join(shares)}")
         for label, model in self.models.items():
             notes += [
-                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), counted as "
-                f"failed with score 0; the first: {summary.first_failure}"
+                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), which "
+                f"count as wrong and have no score; the first: {summary.first_failure}"
                 for name, summary in model.passes.items()
                 if summary.failures
             ]
@@ -160,7 +160,8 @@ def table(result: Result) -> list[Line]:
                 cells.append(cell(compared.differences[decoding].get(name), name, difference=True))
             label = metric_of(name).label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
-    first = lines.pop(("greedy", "mean_score" if result.scored else "pass@1"), None)
+    mains = {each["greedy"].main for each in passes if "greedy" in each}
+    first = lines.pop(("greedy", compared.measure if compared else mains.pop() if mains else ""), None)
     ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
     return [first, *ordered] if first else ordered
 

@@ -66,6 +66,16 @@ def test_without_an_accuracy_scores_decide():
     assert compared.headline.level == "good"
 
 
+def test_an_accuracy_between_0_and_1_decides_as_it_is():
+    """No answer is right throughout: the share of these was 0% for both models."""
+    compared = compare(([0.5, 0.25] * 20, [0.75, 0.5] * 20))
+    assert (compared.measure, compared.primary.difference.value) == ("accuracy", 0.25)
+    assert (compared.headline.level, len(compared.won), compared.lost) == ("good", 40, [])
+    assert "greedy accuracy changed by +25 points" in compared.headline.text
+    partly = collected([[0.5] * 4 + [0.75] * 4] * 10, True, None).summary
+    assert (partly.main, partly.groups["mixed"]) == ("accuracy", 10)
+
+
 def test_repeated_questions_are_paired_as_one():
     compared = compare(([2.0] * 40, [10.0, 2.0] * 20), accuracy=False, clusters=[0, 1] * 20)
     assert (compared.primary.questions, compared.primary.different) == (40, 2)
