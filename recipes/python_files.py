@@ -10,7 +10,6 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
-import re
 import sys
 import threading
 from collections.abc import Coroutine, Sequence
@@ -27,6 +26,8 @@ _loop: asyncio.AbstractEventLoop | None = None
 _starting = threading.Lock()
 THREAD = "async rewards"
 """Name of the thread whose event loop runs async rewards."""
+_SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/proc/", "/sbin/", "/sys/", "/usr/")
+"""Files of the system, which differ between machines and are no part of a reward."""
 
 
 def split_function(text: str) -> tuple[str, str | None]:
@@ -124,46 +125,52 @@ def helpers(path: Path) -> dict[str, Path]:
 
 
 def own_files(path: Path) -> list[Path]:
-    """Return a file, the Python files of its folder that it loads, and the files there that it opens.
+    """Return a file, the Python files of its folder that it loads, and the files that it opens.
 
     The file is parsed and not run.
-    A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`,
-    `"words/list.txt"`, or the name of a package, of which every Python file counts. A path that is built while the
-    reward runs is not found.
+    A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`, `"../words.txt"`,
+    `"/data/words.txt"`, `f"{folder}/words.txt"`, or the name of a package, of which every Python file counts. A path
+    that is built otherwise while the reward runs is not found.
     """
-    root, found, waiting = path.parent, dict[Path, None](), [path]
+    root, found, waiting = path.parent, dict[str, Path](), [path]
     while waiting:
         file = waiting.pop()
-        if file in found or not file.is_file():
+        real = os.path.normpath(file)
+        if real in found or not os.path.isfile(file):  # `Path.is_file` raises for a text too long to be a name
             continue
-        found[file] = None
-        imported, texts = _names(file)
+        found[real] = file
+        imported, texts = map(sorted, _names(file))  # in order, since a file that has two names is known by one
         for base in dict.fromkeys((file.parent, root)):
             modules = [base.joinpath(*name.strip(".").split(".")) for name in imported if name.strip(".")]
-            packages = [*modules, *(base / text for text in texts if (base / text / "__init__.py").is_file())]
+            named = [base / text for text in texts if text.strip("./") and not text.startswith(_SYSTEM)]
+            packages = [*modules, *(place for place in named if os.path.isfile(place / "__init__.py"))]
             waiting += [module.with_name(f"{module.name}.py") for module in modules]
-            waiting += [base / text for text in texts if "." in text]
+            waiting += [*named, *(base / text.lstrip("/") for text in texts)]
             waiting += [part for package in packages if package.is_dir() for part in sorted(package.rglob("*.py"))]
-    return sorted(found)
+    return sorted(found.values())
 
 
 def contents(locations: Sequence[str]) -> dict[str, str]:
-    """Relative file name -> SHA-256, for rewards and the files they load from their folders; `function` -> its name.
+    """File name -> SHA-256, for rewards and the files that they load; `function` -> its name.
 
-    With several rewards, the reward's number comes before each name.
+    A name is relative to the reward's folder, or absolute where the reward names the file so. With several rewards,
+    the reward's number comes before each name.
     """
     found: dict[str, str] = {}
     for place, location in enumerate(locations, 1):
         path, function = split_function(location)
         prefix = f"{place}: " if len(locations) > 1 else ""
+        folder = Path(path).parent
         for file in own_files(Path(path)):
-            found[f"{prefix}{file.relative_to(Path(path).parent)}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+            name = file.relative_to(folder) if file.is_relative_to(folder) else file
+            with file.open("rb") as opened:
+                found[f"{prefix}{name}"] = hashlib.file_digest(opened, "sha256").hexdigest()
         found |= {f"{prefix}function": function} if function else {}
     return found
 
 
 def _names(file: Path) -> tuple[set[str], set[str]]:
-    """Return what a Python file imports, relative imports with their dots, and its strings that may name a file.
+    """Return what a Python file imports, relative imports with their dots, and its string literals.
 
     Both are empty for a file that cannot be read or parsed; its error is reported elsewhere.
     """
@@ -178,5 +185,5 @@ def _names(file: Path) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return imported, {text for text in texts if re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", text)}
+    literals = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))  # parts of f-strings too
+    return imported, {literal for literal in literals if isinstance(literal, str)}

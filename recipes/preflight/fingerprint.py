@@ -118,7 +118,7 @@ def _model(recipe: Recipe) -> dict[str, Any]:
     return {
         MODEL: _digest([_weights(file) for file in weight_files(folder)]) if folder else None,
         CONFIG: _file(folder / "config.json") if folder else None,
-        GENERATION: _file(folder / "generation_config.json") if folder else None,
+        GENERATION: _file(folder / "generation_config.json") or "" if folder else None,  # "": there is none
         TOKENIZER: _files(words / name for name in TOKENIZER_FILES) if words else None,
         PROCESSOR: _files(words / name for name in PROCESSOR_FILES) if words else None,
         CODE: _files(code) if folder else None,

@@ -247,6 +247,17 @@ def test_every_file_of_the_model_that_decides_responses_is_compared(make, files,
     refused("model: ", trusting)
 
 
+def test_a_generation_config_that_appears_or_vanishes_is_another_model(make, files, refused):
+    file = files / "model" / "generation_config.json"
+    attempt(make())
+    file.write_text("{}")
+    refused("generation_config.json")
+    resume.record(make(ANYWAY), resume.start(make(ANYWAY)))
+    save(make(), 3)
+    file.unlink()
+    refused("generation_config.json")
+
+
 def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, reward, refused, resumes):
     words, judge = reward.with_name("words.txt"), reward.parent / "judge" / "prompt.txt"
     judge.parent.mkdir()
