@@ -100,8 +100,10 @@ class RewardFunction:
             return self._read(self.function(_input(call), **self.arguments), call)
 
     def _batch(self, calls: Sequence[Call]) -> list[Answer]:
-        with self._errors_of(calls[0]):
+        try:
             results = self.function([_input(call) for call in calls], **self.arguments)
+        except Exception as error:
+            raise self._failure(calls, error) from error
         if not isinstance(results, list | tuple) or len(results) != len(calls):
             what = f"the reward returned {type(results).__name__}, not a list with one dict a response"
             where = f"{self.contract.where(calls[0].response)}, and {len(calls) - 1} more"
@@ -111,6 +113,23 @@ class RewardFunction:
             with self._errors_of(call):
                 answers.append(self._read(result, call))
         return answers
+
+    def _failure(self, calls: Sequence[Call], error: Exception) -> RewardError:
+        """The error of a batch; it names the first response that alone raises the same."""
+        for call in calls if len(calls) > 1 else ():
+            try:
+                with self._errors_of(call):
+                    self.function([_input(call)], **self.arguments)
+            except RewardError as alone:
+                if type(alone.__cause__) is type(error):  # a reward that compares responses may fail otherwise for one
+                    return alone
+        first, *others = calls
+        failed = self.contract.raised(error, first.response)
+        if not others:
+            return failed.of_row(first.row)
+        rows = ", ".join(dict.fromkeys(str(call.row) for call in calls if call.row is not None))
+        where = f"{failed.where}, or one of {len(others)} more{rows and f'; rows {rows}'}"
+        return RewardError(failed.what, where=where, fix=failed.fix)
 
     def _read(self, result: Any, call: Call) -> Answer:
         return self.contract.read(_only(result) if self._of_trl else result, call.response)

@@ -60,9 +60,12 @@ class BoundedReplayBuffer(ReplayBuffer):
         return super().sample(*args, **kwargs)
 
     def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> Any:
-        """verl's choice. Raises RuntimeError for a failed response, unless the user lets verl replace failed groups."""
+        """verl's choice. Raises RuntimeError for a failed response, unless the user lets verl replace failed groups.
+
+        verl replaces none in a validation: it leaves them out.
+        """
         failed = len(self.failure_keys[partition_id])
-        if failed and not self.sync_refill_failed_groups:
+        if failed and (partition_id == "val" or not self.sync_refill_failed_groups):
             raise RuntimeError(f"{RESPONSE_FAILED} for {failed} of the prompts; the first error is in the log")
         return super()._sampleable_terminal_keys(partition_id, eviction_reasons)
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from recipes.config import load
 from recipes.config.layers import flatten, read
 from recipes.config.schema import Recipe
-from recipes.engines.easyr1 import source
+from recipes.engines.easyr1 import reward, source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.paths import CONFIGS
 from tests.mistakes import mistake
@@ -65,6 +65,14 @@ def test_one_response_at_a_time_with_the_source_out_of_the_truth(tmp_path):
     accuracies = dict.fromkeys(("acc", "accuracy", "qa/acc", "qa/accuracy"), 1.0)
     assert first == {"overall": 0.2, "qa/score": 0.2, **accuracies}
     assert second == {"overall": 0.4, "acc": 0.0, "accuracy": 0.0}
+
+
+def test_the_score_is_overall_whatever_a_part_is_called_and_numpys_numbers_are_pythons(tmp_path):
+    head = "import numpy as np\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+    answer = "{'score': np.float32(0.25), 'overall': 9.0, 'bonus': np.float32(0.5)}"
+    (tmp_path / "r.py").write_text(f"{head}    return {answer}\n")
+    (found,) = reward.compute_score_batch(INPUTS[1:], str(tmp_path / "r.py"))
+    assert json.dumps(found, sort_keys=True) == '{"bonus": 0.5, "overall": 0.25}'
 
 
 HOME = Path(os.environ.get("EASYR1_HOME", "/nowhere"))

@@ -97,6 +97,23 @@ def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy,
     assert [(answer.score, answer.accuracy) for answer in answers] == [(4.0, accuracy), (5.0, accuracy)]
 
 
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("len(each['response'].split('=')[1])", "(row row-3, {path}:1, response 'no equals')"),
+        ("1 / 0 if reward_inputs[1:] else {}[1]", "({path}:1, response 'a=1', or one of 2 more; rows row-1, row-3)"),
+    ],
+)
+def test_a_batch_that_raises_names_the_response_that_raises_alone_or_all(tmp_path, value, named):
+    path = tmp_path / "mine.py"
+    path.write_text(f"def compute_score(reward_inputs): return [{{'overall': {value}}} for each in reward_inputs]")
+    given = [("a=1", "row-1"), ("a=2", "row-1"), ("no equals", "row-3")]
+    calls = [Call("x", text, "4", row=row) for text, row in given]
+    with pytest.raises(RewardError) as caught:
+        in_file(str(path), engine="easyr1").score_all(calls)
+    assert named.format(path=path) in str(caught.value)
+
+
 def test_what_no_engine_can_call_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def compute_score(response, truth): return 1.0")
     assert "mine.py:1" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where

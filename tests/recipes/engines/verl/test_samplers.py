@@ -23,7 +23,7 @@ class Queue:
 
     def __init__(self, groups: list[tuple[int, ...]], name: str, at_once: int = BATCH) -> None:
         self.groups, self.tags, self.prompts, self.name, self.waited_s = groups, {}, 0, name, 0.0
-        self.at_once = at_once
+        self.at_once, self.partition = at_once, "train"
 
     def wait(self, seconds: float) -> None:
         self.waited_s += seconds
@@ -45,7 +45,7 @@ class Queue:
         return self.groups[int(uid[1:]) % len(self.groups)][int(session)]
 
     def kv_list(self):
-        return {"train": dict(self.tags), "val": {}}
+        return {"train": {}, "val": {}, self.partition: dict(self.tags)}
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         return {"extra_fields": [{"reward_extra_info": {self.name: self.accuracy(key)}} for key in keys]}
@@ -129,3 +129,12 @@ def test_a_prompt_that_failed_ends_the_run_or_is_replaced_where_verls_key_asks_f
     buffer, _ = filled(monkeypatch, groups, most=0, enable=False)
     with pytest.raises(RuntimeError, match=RESPONSE_FAILED):
         sample(buffer)
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_a_prompt_that_failed_in_a_validation_ends_the_run(monkeypatch, replaces):
+    groups = [SIGNAL, FAILED, SIGNAL]
+    buffer, queue = filled(monkeypatch, groups, most=0, enable=False, sync_refill_failed_groups=replaces)
+    queue.partition = "val"
+    with pytest.raises(RuntimeError, match=RESPONSE_FAILED):
+        buffer.sample(global_steps=1, partition_id="val", batch_size=BATCH)
