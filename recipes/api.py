@@ -76,7 +76,10 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     if unknown := [name for name in options if name not in known]:
         raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))
     paths = ("run", "data", "filter_out", "output_dir")
-    values = {name: Path(str(value)) if name in paths else value for name, value in options.items()}
+    values: dict[str, object] = {
+        name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in options.items()
+    }
+    values |= {name: Path(str(values[name])) for name in paths if name in values}
     words = [word for word in (task, "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
     return evaluated(chosen)[0]

@@ -25,6 +25,12 @@ def functions(recipe: Recipe) -> list[str]:
     return [given] if isinstance(given, str) else given or []
 
 
+def is_own(recipe: Recipe) -> bool:
+    """Return whether every reward is the user's own: no file of the repository's `reward_functions/`."""
+    files = [Path(split_function(location)[0]) for location in functions(recipe)]
+    return bool(files) and not any(file.is_relative_to(ROOT / "reward_functions") for file in files)
+
+
 def is_weighted(recipe: Recipe) -> bool:
     """Return whether the reward is a weighted sum."""
     return len(functions(recipe)) > 1 or bool(recipe.worker.reward.reward_weights)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
+from recipes.config.rewards import is_own
 from recipes.config.schema import leaves
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
-from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records
+from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records, whole
 from recipes.data.rewards import load_reward
 from recipes.data.rows import (
     IMAGE_MARK,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 6
+VERSION = 7
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -146,6 +147,7 @@ class _Part:
         """Make a row of each record; a record that cannot be used is added to `mistakes`."""
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
+        self._whole: dict[str, bool] = {}  # other column -> whether each of its floats is a whole number
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
         self._kept = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it is gone with this object
@@ -166,7 +168,10 @@ class _Part:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(pictures))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
-            pickle.dump((row, pictures), self._kept)
+            for name, value in record.rest.items():
+                is_fraction = isinstance(value, float) and not value.is_integer()
+                self._whole[name] = self._whole.get(name, True) and not is_fraction
+            pickle.dump((row, record.rest, pictures), self._kept)
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
@@ -174,9 +179,13 @@ class _Part:
         """Yield the rows where `mask` is true, ready to be written, and count them by data source in `sources`."""
         self._kept.seek(0)
         for is_chosen in mask:
-            row, pictures = pickle.load(self._kept)
+            row, rest, pictures = pickle.load(self._kept)
             if is_chosen:
+                # A column that only other records have is None here, as in a data set of TRL's.
+                fields = {name: rest.get(name) for name in self._whole}
+                fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
                 row["extra_info"] |= {"split": split, "index": sources.total()}
+                row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
                 sources[row["data_source"]] += 1
                 if with_images:
                     row["images"] = [{"bytes": picture} for picture in pictures]
@@ -198,7 +207,7 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes]) 
                 "line": record.place.number,
                 "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
                 "solution": record.solution,
-                "fields": json.dumps(record.rest, ensure_ascii=False, default=str) if record.rest else "",
+                "fields": "",
             },
             images=pictures or None,
             # From the record's own messages, so that another template does not change the ids.
@@ -373,7 +382,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
     def given(key: str, default: str) -> str:
         return str(recipe.value(key)) if recipe.source_of(key).by_user else default
 
-    own, reward = recipe.source_of("worker.reward.reward_function").by_user, recipe.worker.reward.reward_function
+    own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
     return Conversion(
         train,

@@ -115,7 +115,8 @@ class Record:
     images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
     solution: str  # a response that earns the full score, if the file has one
     id: str  # the record's own, empty where it has none
-    rest: Mapping[str, Any]  # all other columns, and the ground truth's too if its name is not `ground_truth`
+    # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`.
+    rest: Mapping[str, Any]
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
@@ -170,7 +171,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         shown if isinstance(shown := given.get(columns.images) or [], list) else [shown],
         solution,
         _id(given.get("id", ""), place),
-        {name: value for name, value in given.items() if name not in used},
+        {name: value for name, value in raw.items() if name not in used},
     )
 
 
@@ -197,7 +198,7 @@ def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str
     return prompt
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """Return an integer for a whole number that pandas stored as a float, as it does in a column with gaps."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -213,13 +214,13 @@ def _truth(value: Any, column: str, place: Place) -> str:
     if isinstance(value, list | dict) and not value:
         raise RecordError(f"{column} is {value!r}, which is empty", place)
     try:
-        return json.dumps(_whole(value), ensure_ascii=False, allow_nan=False)
+        return json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise RecordError(f"{column} cannot be written as JSON: {error}", place) from error
 
 
 def _id(value: Any, place: Place) -> str:
-    value = _whole(value)
+    value = whole(value)
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise RecordError(f"id is {value!r}, neither a text nor a whole number", place, ID_HINT)
     return str(value)

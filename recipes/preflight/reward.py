@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from recipes.config import Recipe
-from recipes.config.rewards import functions, is_weighted, reward_call, shown_reward
+from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
 from recipes.data.rewards import load_reward
 from recipes.data.rows import read_rows, row_count
 from recipes.engines import weighted_reward
@@ -74,8 +74,7 @@ def trial(recipe: Recipe) -> list[str]:
             _check_sources(load_reward(part), file, truths, named)
     rows = [_call(row, recipe) for row in rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
-    own = not recipe.source_of("worker.reward.reward_function").by_user
-    return try_reward(location, recipe.engine, rows, arguments, filter_key, of_the_recipe=own)
+    return try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
 
 
 def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -125,7 +124,7 @@ def try_reward(
     arguments: Mapping[str, Any] | None = None,
     filter_key: str = "overall",
     *,
-    of_the_recipe: bool = False,
+    ours: bool = False,
 ) -> list[str]:
     """Remarks on a reward's answers to empty, broken and gold responses.
 
@@ -133,11 +132,11 @@ def try_reward(
         location: file.py or file.py:function.
         arguments: the reward's further keyword arguments.
         filter_key: the part of the reward's answers by which dynamic sampling drops groups.
-        of_the_recipe: whether the reward is the recipe's own, not one that the user set.
+        ours: whether the reward is one of the repository's, not the user's own.
 
     Raises:
-        RecipeError: the trainer could not use an answer (the first one is named), or the recipe's own reward does not
-            fit the data.
+        RecipeError: the trainer could not use an answer (the first one is named), or one of our rewards does not fit
+            the data.
     """
     function = in_module(load_reward(location), location, dict(arguments or {}), engine)
     scores: list[float] = []
@@ -161,7 +160,7 @@ def try_reward(
         if time.monotonic() - begin > BUDGET_S:
             break
     wrong = full_marks.count(False)
-    if of_the_recipe and 2 * wrong > len(full_marks):
+    if ours and 2 * wrong > len(full_marks):
         raise RecipeError(
             f"{wrong} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
             where=function.contract.place,

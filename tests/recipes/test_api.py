@@ -6,7 +6,10 @@ from typer.testing import CliRunner
 import recipes
 from recipes import api, launch
 from recipes.commands import app
+from recipes.paths import ROOT
 from tests.mistakes import mistake
+
+TINY = ROOT / "recipes" / "tasks" / "custom" / "tiny"
 
 
 def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
@@ -25,6 +28,12 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
 @pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])
 def test_what_cannot_be_typed_is_named(option):
     assert next(iter(option)) in mistake(lambda: recipes.train("custom", **option)).where
+
+
+@pytest.mark.parametrize("option", [{"reward_func": len}, {"reward_func": [len]}, {"data": [{"prompt": "1 + 1 ="}]}])
+def test_what_cannot_be_typed_is_no_option_of_an_evaluation_either(option):
+    assert next(iter(option)) in mistake(lambda: recipes.evaluate("custom", **option), "Python's").where
+    assert "none.py" in mistake(lambda: recipes.evaluate("custom", reward_func=["none.py"], model_path=TINY)).what
 
 
 def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):

@@ -65,6 +65,22 @@ def test_a_row_has_what_both_engines_read(tmp_path):
     assert manifest.source == "data.jsonl, s.txt, t.jinja"
 
 
+def test_a_gap_in_a_column_is_none_and_whole_numbers_that_it_made_floats_are_whole_again(tmp_path):
+    """TRL's rewards take every column in every row, and `str(right) in text` failed for 5.0."""
+    rows = [
+        record(0, answer=5.0, weight=1.0, note=None),
+        record(1, answer=None, weight=0.5, level=[2.0]),
+        record(2, answer=7.0, weight=2.0),
+    ]
+    (train, test), _ = made(Conversion((write(tmp_path, rows),)))
+    fields = {row["extra_info"]["line"]: row["extra_info"]["fields"] for row in train + test}
+    assert fields == {
+        1: '{"answer": 5, "weight": 1.0, "note": null, "level": null}',
+        2: '{"answer": null, "weight": 0.5, "note": null, "level": [2.0]}',
+        3: '{"answer": 7, "weight": 2.0, "note": null, "level": null}',
+    }
+
+
 def test_a_users_file_keeps_its_ids_and_repeated_ones_are_refused_with_their_lines(tmp_path):
     records = [record(0, id="first"), record(1, id=17), record(2), record(3, id="")]
     (tmp_path / "t.jinja").write_text("{{ content }} Answer briefly.")

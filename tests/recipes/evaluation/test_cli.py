@@ -81,14 +81,14 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "--rollout_n"),
         (["--model_path", "tiny", "--reward_func", "none.py"], "none.py"),
         (["--model_path", "other"], "other"),
-        (["--model_path", "tiny", "--data", "bare.parquet"], "ground_truth"),
+        (["--model_path", "tiny", "--data", "bare.parquet"], "no column prompt"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
         ([], "--model_path"),
     ],
 )
 def test_mistakes_are_named_in_one_message(eval_sums, make_data, tmp_path, monkeypatch, artifacts, arguments, named):
     monkeypatch.chdir(tmp_path)
-    make_data(name="bare", rows=[{"prompt": [{"role": "user", "content": "1 + 1?"}], "data_source": "sums"}])
+    make_data(name="bare", rows=[{"ask": "1 + 1?", "ground_truth": "2", "data_source": "sums"}])
     outcome = eval_sums(*arguments)
     assert (outcome.exit_code, outcome.stderr.count("error:"), reports_in(artifacts)) == (2, 1, [])
     assert named in outcome.stderr
@@ -109,6 +109,9 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     names = ("--model_path", "last", "--base_model_path", "base")
     report = report_of(eval_sums("--run", folder, "--limit", 3, *names, task=()))
     assert (report["kind"], report["task"]) == ("comparison", "sums")
+    other = recipe.with_name("other.jsonl")  # the run's reward is the user's own, so that rows need no data source
+    other.write_text('{"prompt": "What is 1 + 1?", "ground_truth": "2"}\n')
+    report_of(eval_sums("--run", folder, "--data", other, *names, task=()))
     assert [report["models"][label]["name"] for label in ("trained", "base")] == ["last", "base"]
 
 
@@ -118,7 +121,7 @@ def test_a_users_own_file_and_reward(eval_sums, tmp_path):
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
     head = "def mine(data_source, solution_str, ground_truth, extra_info=None):\n"
     reward.write_text(f"{head}    return 8.0 * (ground_truth in solution_str) + 2.0\n")
-    columns = ("--prompt_key", "ask", "--answer_key", "gold", "--data_source", "sums")
+    columns = ("--prompt_key", "ask", "--answer_key", "gold")
     arguments = ("--data", data, "--reward_func", f"{reward}:mine", "--model_path", "tiny", *columns)
     report = report_of(eval_sums(*arguments, task=("custom",)))
     assert (report["task"], report["identity"]["data"]["questions"]) == ("custom", 5)

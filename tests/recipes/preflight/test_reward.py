@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from recipes.config import load
+from recipes.config import load, to_yaml
 from recipes.engines.reward_function import Call
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
@@ -125,15 +125,22 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
     other = Call("math", "", "42")
     right = Call("countdown", "", '{"target": 24, "numbers": [3, 8]}', {"solution": "<answer>3 * 8</answer>"})
     own = str(ROOT / "reward_functions" / "countdown.py")
-    assert reward.try_reward(own, "verl", [right, right, other], of_the_recipe=True)
+    assert reward.try_reward(own, "verl", [right, right, other], ours=True)
     assert reward.try_reward(own, "verl", [right, other, other])
-    mistake(lambda: reward.try_reward(own, "verl", [right, other, other], of_the_recipe=True))
+    mistake(lambda: reward.try_reward(own, "verl", [right, other, other], ours=True))
 
 
 def test_a_run_on_other_data_is_refused(tmp_path):
     write_rows(file := tmp_path / "t.parquet", 3, source="gsm8k", truth="1")
     arguments = [f"data.train_files={file}", f"data.val_files={file}"]
     mistake(lambda: reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu")))
+
+
+def test_a_reward_that_a_recipes_file_names_is_the_users_own_too(make, files):
+    (files / "mine.py").write_text(HEAD + "    return {'score': 0.0, 'acc': 0.0}")
+    (files / "config.yaml").write_text(to_yaml(make(f"worker.reward.reward_function={files}/mine.py")))
+    (remark,) = reward.trial(load(str(files / "config.yaml"), environ={}, hardware="cpu"))
+    assert "gave 0 to each" in remark
 
 
 def test_each_of_several_rewards_is_tried_by_itself(make, files):
