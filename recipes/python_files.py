@@ -26,7 +26,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 _starting = threading.Lock()
 THREAD = "async rewards"
 """Name of the thread whose event loop runs async rewards."""
-_SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/proc/", "/sbin/", "/sys/", "/usr/")
+_SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/")
 """Files of the system, which differ between machines and are no part of a reward."""
 
 

@@ -26,9 +26,11 @@ def functions(recipe: Recipe) -> list[str]:
 
 
 def is_own(recipe: Recipe) -> bool:
-    """Return whether every reward is the user's own: no file of the repository's `reward_functions/`."""
+    """Return whether the user named the reward, or every file of it is outside of the repository's `reward_functions/`,
+    as in the saved recipe of a run with a reward of the user's own."""
     files = [Path(split_function(location)[0]) for location in functions(recipe)]
-    return bool(files) and not any(file.is_relative_to(ROOT / "reward_functions") for file in files)
+    named = recipe.source_of("worker.reward.reward_function").by_user
+    return named or (bool(files) and not any(file.is_relative_to(ROOT / "reward_functions") for file in files))
 
 
 def is_weighted(recipe: Recipe) -> bool:
