@@ -8,7 +8,7 @@ for the number of tests (Holm).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,13 +51,13 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
-    mains = {each.summary.main for each in (*greedy, *sampled)}
-    measure = next(name for name in ("mean_score", "accuracy", "pass@1") if name in mains)
+    scored = any(each.measure == "score" for each in (*greedy, *sampled))
+    measure, further = ("mean_score" if scored else _main(both) for both in (greedy, sampled))
     primary = _paired(*greedy, measure)
     before, after = (each.columns[measure] for each in greedy)
     numbers = np.asarray(rows)
     ks = [name for name in sampled[0].columns if name.startswith("pass@")]
-    tested = {"mean_score": ["mean_score"], "accuracy": ["accuracy", *ks], "pass@1": ks}[measure]
+    tested = [further] if scored else list(dict.fromkeys([further, *ks]))
     p_values = dict(zip(tested, holm([_paired(*sampled, name).p_value for name in tested]), strict=True))
     differences = {
         "greedy": _differences(*greedy) | {measure: primary.difference},
@@ -72,6 +72,11 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
         p_values=p_values,
         headline=_headline(measure, primary, {name: differences["sampled"][name] for name in tested}, p_values),
     )
+
+
+def _main(both: Iterable[Collector]) -> str:
+    mains = {each.summary.main for each in both}
+    return "pass@1" if mains == {"pass@1"} else "accuracy"
 
 
 def _paired(base: Collector, trained: Collector, name: str) -> Paired:

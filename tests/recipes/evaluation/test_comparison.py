@@ -72,8 +72,12 @@ def test_an_accuracy_between_0_and_1_decides_as_it_is():
     assert (compared.measure, compared.primary.difference.value) == ("accuracy", 0.25)
     assert (compared.headline.level, len(compared.won), compared.lost) == ("good", 40, [])
     assert "greedy accuracy changed by +25 points" in compared.headline.text
-    partly = collected([[0.5] * 4 + [0.75] * 4] * 10, True, None).summary
-    assert (partly.main, partly.groups["mixed"]) == ("accuracy", 10)
+    partly = collected([[0.5] * 4 + [0.75] * 4] * 10, True, None)
+    assert (partly.summary.main, partly.summary.groups["mixed"]) == ("accuracy", 10)
+    whole = collected([[1.0]] * 10, True, None)
+    names = ("base_greedy", "trained_greedy", "base_sampled", "trained_sampled")
+    compared = comparison.compare(dict(zip(names, (whole, whole, partly, partly), strict=True)), range(10))
+    assert (compared.measure, list(compared.p_values)[:2]) == ("pass@1", ["accuracy", "pass@1"])
 
 
 def test_repeated_questions_are_paired_as_one():
