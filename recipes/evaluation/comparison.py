@@ -1,20 +1,20 @@
 """Base against trained on the same questions: one primary test decides; further tests and pass@k are secondary.
 
-The primary test is paired and on greedy answers: McNemar's exact test if every answer is right or wrong and no question
+The primary test is paired and on greedy answers: McNemar's exact test if every accuracy is 0 or 1 and no question
 repeats, otherwise a permutation test of the differences. The further tests are on the sampled answers: pass@k for
-k = 1, 2, 4, ... n, with the accuracy where it may be between 0 and 1, or the mean score; their p-values are adjusted
-for the number of tests (Holm).
+k = 1, 2, 4, ... n and the mean accuracy where it is not pass@1, or the mean score; their p-values are adjusted for the
+number of tests (Holm).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from recipes.evaluation.metrics import Collector, metric_of
-from recipes.statistics import SIGNIFICANCE, Interval, Paired, holm, paired_difference
+from recipes.statistics import NOISE, SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
 # If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
@@ -32,7 +32,8 @@ class Headline:
 class Comparison:
     """Two models on the same questions."""
 
-    measure: str  # what the primary test compares: "pass@1", "accuracy" or "mean_score", as `PassSummary.main`
+    # What the primary test compares: "pass@1", "accuracy" where one lies between 0 and 1, or "mean_score" without any.
+    measure: str
     primary: Paired  # the primary test, on the greedy answers of both models
     won: list[int]  # numbers of the rows whose greedy value rose
     lost: list[int]  # numbers of the rows whose greedy value fell
@@ -51,13 +52,14 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
-    scored = any(each.measure == "score" for each in (*greedy, *sampled))
-    measure, further = ("mean_score" if scored else _main(both) for both in (greedy, sampled))
+    accuracies = all(each.measure == "accuracy" for each in (*greedy, *sampled))
+    graded, sampled_graded = (any(each.summary.graded for each in pair) for pair in (greedy, sampled))
+    measure = "mean_score" if not accuracies else "accuracy" if graded else "pass@1"
     primary = _paired(*greedy, measure)
-    before, after = (each.columns[measure] for each in greedy)
-    numbers = np.asarray(rows)
-    ks = [name for name in sampled[0].columns if name.startswith("pass@")]
-    tested = [further] if scored else list(dict.fromkeys([further, *ks]))
+    numbers, changes = np.asarray(rows), greedy[1].columns[measure] - greedy[0].columns[measure]
+    tested = ["mean_score"]
+    if accuracies:
+        tested = ["accuracy"] * sampled_graded + [name for name in sampled[0].columns if name.startswith("pass@")]
     p_values = dict(zip(tested, holm([_paired(*sampled, name).p_value for name in tested]), strict=True))
     differences = {
         "greedy": _differences(*greedy) | {measure: primary.difference},
@@ -66,17 +68,12 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     return Comparison(
         measure=measure,
         primary=primary,
-        won=numbers[after > before].tolist(),
-        lost=numbers[before > after].tolist(),
+        won=numbers[changes > NOISE].tolist(),
+        lost=numbers[changes < -NOISE].tolist(),
         differences=differences,
         p_values=p_values,
         headline=_headline(measure, primary, {name: differences["sampled"][name] for name in tested}, p_values),
     )
-
-
-def _main(both: Iterable[Collector]) -> str:
-    mains = {each.summary.main for each in both}
-    return "pass@1" if mains == {"pass@1"} else "accuracy"
 
 
 def _paired(base: Collector, trained: Collector, name: str) -> Paired:
@@ -100,8 +97,8 @@ def _headline(
 ) -> Headline:
     """The primary test decides; the significant ones of the `further` differences (by metric) are listed after it."""
     change = primary.difference
-    factor, unit = (1, "") if measure == "mean_score" else (100, " points")
     name = "the mean score of greedy answers" if measure == "mean_score" else f"greedy {measure}"
+    factor, unit = (1, "") if measure == "mean_score" else (100, " points")
     repeats = "" if primary.different == primary.questions else f" over {primary.different} different prompts"
     ends = f"{factor * (change.low or 0):+.3g} to {factor * (change.high or 0):+.3g}"
     figures = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from recipes.evaluation.questions import Question, clusters_of, load_questions, 
 from recipes.evaluation.report import ModelResult, Result, cell, write_report
 from recipes.evaluation.samples import Samples
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.scoring import Scored
+from recipes.evaluation.scoring import Score, Scored
 from recipes.files import whole_folder
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
@@ -122,17 +122,25 @@ def _score(
     advance: Callable[[int], None],
 ) -> None:
     """Score every response once and add it to its collector, to the logs, and to the samples if it is picked."""
+    judged: list[dict[str, list[Score]]] = []
+    for question in questions:
+        judged.append(
+            {each.key: plan.reward.score(question, each.file.read(question.row).responses) for each in passes}
+        )
+        advance(1)
+    # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
+    lowest = min(score.value for passed in judged for scores in passed.values() for score in scores)
     (folder / "completions").mkdir()
     with ExitStack() as stack:
         logs = {
             each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
         }
         table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
-        for question in questions:
+        for question, passed in zip(questions, judged, strict=True):
             scored, figures = {}, {}
             for each in passes:
-                responses = each.file.read(question.row).responses
-                one = scored[each.key] = Scored(responses, plan.reward.score(question, responses))
+                scores = [replace(score, value=lowest) if score.failure else score for score in passed[each.key]]
+                one = scored[each.key] = Scored(each.file.read(question.row).responses, scores)
                 figures[each.key] = each.collector.add(*one)
                 for number, (response, score) in enumerate(zip(*one, strict=True)):
                     logs[each.key](
@@ -154,7 +162,6 @@ def _score(
                     )
             table({"row": question.row, "passes": figures})
             samples.add(question, scored)
-            advance(1)
 
 
 @contextmanager
@@ -222,15 +229,16 @@ def _result(
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
-    names = greedy.main, "accuracy" if greedy.measure == "accuracy" else "mean_score"
-    first, more = cell(greedy.figures[names[0]], names[0]), cell(sampled.figures[names[1]], names[1])
-    what, mean = (metric_of(name).label.lower() for name in names)
+    mean = "accuracy" if greedy.measure == "accuracy" else "mean_score"
+    main = "pass@1" if mean == "accuracy" and not greedy.graded else mean
+    first, more = cell(greedy.figures[main], main), cell(sampled.figures[mean], mean)
     ends = f" (95% interval {first.low} to {first.high})" if first.low else ""
     asked = counted(sampled.questions, "question")
     if sampled.different < sampled.questions:
         asked += f", of which {sampled.different:,} are different"
     text = (
-        f"Greedy {what} {first.value}{ends} over {asked}; {mean} of {sampled.sampling.n} sampled answers {more.value}."
+        f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {asked}; {metric_of(mean).label.lower()} of "
+        f"{sampled.sampling.n} sampled answers {more.value}."
     )
     return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")
 

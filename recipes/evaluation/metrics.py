@@ -5,7 +5,6 @@ A new metric is one entry in `METRICS` and one in `question_figures`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ METRICS = {
     "accuracy": Metric("Mean accuracy", "percent", SHARE),
     "flexible": Metric("Mean accuracy, flexible", "percent", SHARE),
     "mean_score": Metric("Mean score"),
-    "score_variance": Metric("Variance within a group"),
+    "score_variance": Metric("Variance within a group, scores as 0 to 1"),
     "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
     "token_entropy_nats": Metric("Token entropy (nats)"),
     "mean_tokens": Metric("Response length (tokens)", "tokens"),
@@ -55,8 +54,8 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
 
     - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
     - flexible: the mean accuracy where answers outside a marker count too, if the reward has the argument `flexible`.
-    - mean_score, score_variance: over the responses that the reward could judge; the first is absent where it judged
-      none. The variance is the population's, since the group is all there is.
+    - score_variance: the population's, since the group is all there is, divided by the square of the group's largest
+      minus smallest score. So it is free of the scores' scale, as GRPO is, which divides by the group's deviation.
     - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
       with partial credit its entropy is above 0 even where all responses agree.
     - truncated: the share of responses that the limit cut off.
@@ -64,8 +63,8 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     from scipy.stats import entropy
 
     n = len(scores)
-    values = [score.value for score in scores if not score.failure]
-    mean = fmean(values) if values else None
+    values = [score.value for score in scores]
+    mean = fmean(values)
     accuracy = _mean_of_all(score.accuracy for score in scores)
     figures: dict[str, float | None] = {
         "accuracy": accuracy,
@@ -76,7 +75,8 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
         right = sum(score.right is True for score in scores)
         figures |= {f"pass@{k}": pass_at_k(n, right, k) for k in ks_for(n)}
     if n > 1:
-        figures["score_variance"] = 0.0 if mean is None else fmean((value - mean) ** 2 for value in values)
+        variance, span = fmean((value - mean) ** 2 for value in values), max(values) - min(values)
+        figures["score_variance"] = 0.0 if is_flat(values) else variance / span**2
         if accuracy is not None:
             figures["group_entropy_bits"] = float(entropy([accuracy, max(0.0, 1.0 - accuracy)], base=2))
     figures["token_entropy_nats"] = token_entropy_nats(responses)
@@ -124,16 +124,12 @@ class PassSummary:
     reasons: dict[str, int]  # reason code -> responses, most frequent first
     failures: int  # responses that the reward could not judge
     first_failure: str  # the error of the first of them
-    span: float  # largest score minus smallest
 
     @property
-    def main(self) -> str:
-        """The metric that decides: pass@1 where each response is right or wrong, the accuracy where one is between, and
-        the mean score where the reward states no accuracy."""
-        if self.measure == "score":
-            return "mean_score"
-        whole = self.figures["accuracy"].value - self.figures["pass@1"].value < NOISE
-        return "pass@1" if whole else "accuracy"
+    def graded(self) -> bool:
+        """Return whether some accuracy lies between 0 and 1; where none does, the mean accuracy is pass@1."""
+        stated = self.measure == "accuracy"
+        return stated and self.figures["accuracy"].value - self.figures["pass@1"].value > NOISE
 
     @property
     def flat_share(self) -> float:
@@ -152,7 +148,6 @@ class Collector:
         self.sampling, self.clusters = sampling, clusters
         self.questions: list[dict[str, float]] = []
         self.flat: list[bool] = []
-        self.low, self.high = math.inf, -math.inf  # smallest and largest score
         self.reasons: Counter[str] = Counter()
         self.failures, self.first_failure = 0, ""
 
@@ -166,19 +161,19 @@ class Collector:
             if score.failure:
                 self.failures += 1
                 self.first_failure = self.first_failure or score.failure
-            else:
-                self.low, self.high = min(self.low, score.value), max(self.high, score.value)
         return figures
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """Metric -> one value per question, for the metrics that every question has.
 
-        Where the reward failed for a whole group, each `reward/<name>` is 0 and the mean score is the lowest score.
+        Where the reward failed for a whole group, each `reward/<name>` is 0 there.
         """
         names = dict.fromkeys(name for figures in self.questions for name in figures)
-        absent = {"mean_score": self.low, **{name: 0.0 for name in names if name.startswith(PART)}}
-        values = {name: [figures.get(name, absent.get(name)) for figures in self.questions] for name in names}
+        values = {
+            name: [figures.get(name, 0.0 if name.startswith(PART) else None) for figures in self.questions]
+            for name in names
+        }
         return {name: np.asarray(column, dtype=float) for name, column in values.items() if None not in column}
 
     @property
@@ -203,7 +198,6 @@ class Collector:
             figures={name: self.interval(values, metric_of(name).bounds) for name, values in self.columns.items()},
             groups=self._groups() if self.sampling.n > 1 else {},
             reasons=dict(self.reasons.most_common()),
-            span=max(0.0, self.high - self.low),
             failures=self.failures,
             first_failure=self.first_failure,
         )

@@ -73,8 +73,7 @@ def write_filtered(
     return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
-# Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad. The variance is
-# judged as a part of the squared span of all scores, since GRPO divides by the deviation: a reward may have any scale.
+# Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad.
 RANGES = {
     "accuracy": (0.05, 0.10, 0.80, 0.95),
     "score_variance": (0.01, 0.05, math.inf, math.inf),
@@ -128,7 +127,7 @@ def judge(metric: str, value: float) -> Verdict:
 class Probe:
     """The signal probe's result."""
 
-    # One for each metric of `RANGES`; none where the reward states no accuracy: the scale of its scores is not known.
+    # One for each metric of `RANGES`; none where the reward states no accuracy.
     verdicts: list[Verdict]
     prompts: int | None  # prompts a training step, or None where it is not known
     kept: float | None  # expected number of those prompts whose group has any variance
@@ -142,8 +141,7 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
         batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
     """
     judged = RANGES if summary.measure == "accuracy" else ()
-    scale = {"score_variance": summary.span**2 or 1.0}
-    verdicts = [judge(metric, summary.figures[metric].value / scale.get(metric, 1.0)) for metric in judged]
+    verdicts = [judge(metric, summary.figures[metric].value) for metric in judged]
     kept = None if batch is None else batch * (1.0 - summary.flat_share)
     return Probe(verdicts, batch, kept, Headline(*_recommendation(summary, verdicts, batch, kept)))
 

@@ -84,8 +84,8 @@ class Result:
             notes.append(f"groups: {', '.join(shares)}")
         for label, model in self.models.items():
             notes += [
-                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), which "
-                f"count as wrong and have no score; the first: {summary.first_failure}"
+                f"the reward could not judge {counted(summary.failures, 'response')} ({label}, {name}), counted as "
+                f"failed with the lowest score, or 0 if none is below; the first: {summary.first_failure}"
                 for name, summary in model.passes.items()
                 if summary.failures
             ]
@@ -141,7 +141,7 @@ class Line:
 def table(result: Result) -> list[Line]:
     """The table of figures: the main metric of the greedy pass, the sampled pass, the rest of the greedy pass.
 
-    Mean accuracy has a line only where it differs from pass@1 of the same pass.
+    Mean accuracy has a line only where it is not pass@1 of the same pass, and is the greedy pass's main metric there.
     """
     passes = [model.passes for model in result.models.values()]
     compared = result.comparison
@@ -153,15 +153,15 @@ def table(result: Result) -> list[Line]:
         summaries = [each[decoding] for each in passes]
         for name in dict.fromkeys(name for summary in summaries for name in summary.figures):
             figures = [summary.figures.get(name) for summary in summaries]
-            if name == "accuracy" and figures == [summary.figures.get("pass@1") for summary in summaries]:
+            if name == "accuracy" and not any(summary.graded for summary in summaries):
                 continue
             cells = [cell(figure, name) for figure in figures]
             if compared:
                 cells.append(cell(compared.differences[decoding].get(name), name, difference=True))
             label = metric_of(name).label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
-    mains = {each["greedy"].main for each in passes if "greedy" in each}
-    first = lines.pop(("greedy", compared.measure if compared else mains.pop() if mains else ""), None)
+    main = "mean_score" if result.scored else "accuracy" if ("greedy", "accuracy") in lines else "pass@1"
+    first = lines.pop(("greedy", main), None)
     ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
     return [first, *ordered] if first else ordered
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import Score, Scored
+from recipes.statistics import NOISE
 
 # Outcomes that differ between the two models: readers of a comparison want to see these questions.
 CHANGED = ("won", "lost")
@@ -109,8 +110,8 @@ def _outcome(scores: Sequence[Score]) -> str:
 
 
 def _change(base: Score, trained: Score) -> str:
-    before, after = (score.value if score.right is None else score.right for score in (base, trained))
-    if before == after:
+    before, after = (score.value if score.accuracy is None else score.accuracy for score in (base, trained))
+    if abs(after - before) <= NOISE:
         return "same" if base.right is None else "both right" if base.right else "both wrong"
     return "won" if after > before else "lost"
 

@@ -32,7 +32,7 @@ REASON = "reason/"
 class Score:
     """One response's reward."""
 
-    value: float  # what training sees; 0 where the reward failed
+    value: float  # what training sees; where the reward failed 0, or the evaluation's lowest score if that is below 0
     accuracy: float | None  # as the reward states it, in [0, 1]; None where it states none; 0 where it failed
     reason: str = ""  # the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed
     parts: dict[str, Any] = field(default_factory=dict)  # whatever else the reward reports

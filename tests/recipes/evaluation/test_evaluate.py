@@ -10,6 +10,7 @@ import pytest
 
 from recipes.data.manifests import read_manifest
 from recipes.data.rows import write_split
+from recipes.evaluation.report import table
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
 from tests.mistakes import mistake
@@ -185,3 +186,47 @@ def test_a_reward_that_judges_no_response_of_a_pass_ends_the_evaluation(world, t
     world.samplers["old"].first = dict.fromkeys(range(30), "I do not know.")
     error = mistake(lambda: world.run(world.two(reward=Reward(str(path)))))
     assert all(part in error.what for part in ("none.py:1", "trained_greedy" if failing else "base_greedy"))
+
+
+GRADED = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return dict.fromkeys(("score", "acc"), 0.9 if f"<answer>{ground_truth}<" in solution_str else 0.4)
+"""
+
+
+@pytest.mark.parametrize("kind", ["evaluation", "comparison"])
+def test_accuracies_between_0_and_1_are_the_first_figure(world, tmp_path, kind):
+    """None is 1: the headline said pass@1 0.0%, and no row changed sides."""
+    path = tmp_path / "graded.py"
+    path.write_text(GRADED)
+    reward = Reward(str(path))
+    for sampler in world.samplers.values():
+        sampler.skill = -1.0 if sampler is world.samplers["old"] else 1.0
+    plan = world.two(reward=reward) if kind == "comparison" else world.plan(reward=reward, greedy=GREEDY, batch=None)
+    result, folder = world.run(plan)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    first = table(result)[0]
+    assert first.label == "Mean accuracy, greedy"
+    if kind == "comparison":
+        assert first.cells[-1].value == "+50.0 points"
+        assert result.comparison.won == list(range(30))
+        assert "30: the accuracy rose" in page
+        assert page.count('data-outcome="won"') == page.count("data-outcome=")
+    else:
+        assert result.headline.text.startswith("Greedy accuracy 90.0% (95% interval")
+
+
+def test_a_failed_response_has_the_lowest_score_where_scores_are_negative(world, tmp_path):
+    """-1 for right and -11 for wrong: a failed response had 0, the best score of all."""
+    path = tmp_path / "negative.py"
+    head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None): return "
+    path.write_text(
+        f"{head}None if '<answer>' not in solution_str else -1.0 - 10.0 * (ground_truth not in solution_str)"
+    )
+    world.samplers["new"].skill = 1.0  # so that only the base has an answer with -11
+    world.samplers["new"].first = {4: "I do not know."}
+    result, folder = world.run(world.two(reward=Reward(str(path))))
+    scores = [line["score"] for line in lines(folder / "completions" / "trained_greedy.jsonl")]
+    assert scores == [-1.0] * 4 + [-11.0] + [-1.0] * 25
+    greedy = result.models["trained"].passes["greedy"]
+    assert (greedy.failures, greedy.figures["mean_score"].value) == (1, pytest.approx(-40 / 30))

@@ -42,15 +42,6 @@ def test_a_group_is_summed_up():
     assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
 
 
-def test_a_failed_response_is_no_better_than_the_lowest_score():
-    """0 is the best score of a reward that is negative."""
-    collector, failed = Collector(Sampling(2, 1.0)), Score(0.0, 0.0, "failed", failure="it raised")
-    for group in ([score(0, -1.0), score(0, -3.0)], [score(0, -2.0), failed], [failed, failed]):
-        collector.add([Response("", 3, False, None)] * 2, group)
-    assert collector.columns["mean_score"].tolist() == [-2.0, -2.0, -3.0]
-    assert (collector.summary.span, collector.summary.failures) == (2.0, 3)
-
-
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]

@@ -24,18 +24,22 @@ def test_one_piece_of_advice(figures, zero_variance, reasons, level, texts):
     values = {"accuracy": 0.4, "score_variance": 0.15, "group_entropy_bits": 0.6, "truncated": 0.0} | figures
     intervals = {name: Interval(value, None, None, "") for name, value in values.items()}
     groups = {"without variance": round(10 * zero_variance)}
-    summary = PassSummary(Sampling(16, 1.0), "accuracy", 10, 10, 100, intervals, groups, reasons, 0, "", 1.0)
+    summary = PassSummary(Sampling(16, 1.0), "accuracy", 10, 10, 100, intervals, groups, reasons, 0, "")
     judged = probe(summary, 32)
     assert judged.recommendation.level == level
     assert all(text in judged.recommendation.text for text in texts)
     assert (judged.prompts, judged.kept) == (32, pytest.approx(32 * (1 - zero_variance)))
 
 
-@pytest.mark.parametrize("right", [0.1, 1.0, 10.0])
-def test_the_advice_is_the_same_for_every_scale_of_the_reward(right):
-    """GRPO divides by the deviation."""
-    passed = Collector(Sampling(8, 1.0))
-    for question in range(40):
-        scores = [Score(right * value, value) for value in [1.0] * (2 + question % 4) + [0.0] * (6 - question % 4)]
-        passed.add([Response("", 5, False, -1.0)] * 8, scores)
-    assert probe(passed.summary, 32).recommendation.level == "good"
+@pytest.mark.parametrize("right", [-3.0, 0.1, 1.0, 10.0])
+def test_the_scale_of_the_scores_decides_nothing(right):
+    """GRPO divides by the group's deviation, and 0.1 for right had no signal."""
+    judged = []
+    for scale in (1.0, right):
+        collector = Collector(Sampling(8, 1.0))
+        for count in (0, 2, 3, 5):
+            scores = [Score(scale * (number < count), float(number < count)) for number in range(8)]
+            collector.add([Response("", 5, False, -1.0)] * 8, scores)
+        judged.append(probe(collector.summary, 32))
+    assert judged[1] == judged[0]
+    assert judged[0].recommendation.level == "good"
