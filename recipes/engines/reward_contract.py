@@ -8,6 +8,7 @@ evaluation read every answer through `Contract`, on both engines.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import numbers
@@ -23,8 +24,6 @@ from recipes.errors import RecipeError
 
 ACCURACY = ("acc", "accuracy")
 """Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
-RIGHT = 1.0 - 1e-9
-"""Least accuracy of a right response: rounding leaves a sum such as 0.7 + 0.2 + 0.1 a little below 1."""
 SHOWN = 80
 """Most characters of a response or a value in a message."""
 REWARD_STD = "reward_std"
@@ -35,6 +34,10 @@ TRAINING_ACCURACY = "reward_accuracy"
 """Mean accuracy of a step's training responses, where the reward states one."""
 SAME = 1e-6
 """Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
+RIGHT = 1.0 - SAME
+"""Least accuracy of a right response: rounding leaves a sum such as 0.7 + 0.2 + 0.1 a little below 1, or above."""
+MOST = 1e18
+"""Largest score: its square, of which a group's deviation is made, is finite in float32."""
 PART = "reward/"
 """Prefix of a reward's name where a recipe has several rewards. In a result, `reward/<name>` is the reward's value; in
 the metrics, it is the mean over the responses."""
@@ -81,18 +84,19 @@ class Answer:
     def as_verl(self) -> dict[str, Any]:
         """The answer as verl takes it: `score`, both names of the accuracy where one is stated, and the parts."""
         stated = {} if self.accuracy is None else dict.fromkeys(ACCURACY, self.accuracy)
-        return {**self.parts, **stated, "score": self.score}
+        parts = {name: value for name, value in self.parts.items() if name != "reward"}  # verl's own name of the score
+        return {**parts, **stated, "score": self.score}
 
 
 def as_number(value: Any) -> float | None:
-    """A finite real number, NumPy's and torch's scalars among them, as a float; None for anything else."""
+    """A real number of at most `MOST`, NumPy's and torch's scalars among them, as a float; None for anything else."""
     plain = _plain(value)
     value = plain[0] if plain is not value and isinstance(plain, list) and len(plain) == 1 else plain
     try:
         number = float(value) if isinstance(value, numbers.Real) else math.nan
     except (OverflowError, ValueError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= MOST else None
 
 
 def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
@@ -103,11 +107,12 @@ def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
     """
     stated = {name: as_number(parts[name]) for name in ACCURACY if name in parts}
     for name, value in stated.items():
-        if value is None or not 0.0 <= value <= 1.0:
+        if value is None or not -SAME <= value <= 1.0 + SAME:
             raise ValueError(f"{name} is {parts[name]!r}, not a number in [0, 1]")
     if len(set(stated.values())) > 1:
         raise ValueError(f"acc is {parts['acc']!r} and accuracy {parts['accuracy']!r}: state one accuracy")
-    return next(iter(stated.values()), None)
+    value = next(iter(stated.values()), None)
+    return None if value is None else min(max(value, 0.0), 1.0)
 
 
 def is_right(accuracy: float | None) -> bool | None:
@@ -135,7 +140,8 @@ class Contract:
     """
 
     def __init__(self, function: Callable[..., Any], key: str = "score", *, numbers_alone: bool = True) -> None:
-        code = getattr(inspect.unwrap(function), "__code__", None)
+        plain = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+        code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
         self._file = getattr(code, "co_filename", type(function).__name__)
         self.place = f"{self._file}:{getattr(code, 'co_firstlineno', 0)} {getattr(function, '__name__', '')}"
         """The file, line and name of the function."""
@@ -167,8 +173,9 @@ class Contract:
             raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():
-            if not isinstance(value, _PLAIN):
-                what = f"the reward's {name!r} is {_shown(value)}, neither a number, a text nor None"
+            known = isinstance(value, _PLAIN) and (not isinstance(value, int | float) or as_number(value) is not None)
+            if not known:
+                what = f"the reward's {name!r} is {_shown(value)}, neither a finite number, a text nor None"
                 raise self._error(what, response, f"return {name} as one of these, or leave it out")
         return Answer(score, accuracy, parts)
 
@@ -176,7 +183,7 @@ class Contract:
         """The error for a reward that raised instead of answering."""
         frames = traceback.walk_tb(error.__traceback__)
         lines = [line for frame, line in frames if frame.f_code.co_filename == self._file]
-        what = f"the reward raised {type(error).__name__}: {error}"
+        what = f"the reward raised {type(error).__name__}: {' '.join(str(error).split())}"
         where = self.where(response, f"{self._file}:{lines[-1]}" if lines else "")
         return RewardError(what, where=where, fix="a reward must judge any text: mend it")
 
@@ -214,6 +221,11 @@ def logged_parts(metrics: Iterable[str]) -> list[str]:
     return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
 
 
+def numbers_of(parts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the parts `reward/<name>` that are numbers."""
+    return {k: float(v) for k, v in parts.items() if k.startswith(PART) and isinstance(v, int | float)}
+
+
 def is_flat(scores: Iterable[float]) -> bool:
     """Return whether a group has zero variance: all its scores are equal."""
     values = list(scores)
@@ -234,8 +246,11 @@ def reward_metrics(
     for group, score in zip(groups, scores, strict=True):
         of_group[group].append(score)
     compared = [values for values in of_group.values() if len(values) > 1]
-    names = dict.fromkeys(name for result in results for name in result if name.startswith(PART))
-    metrics = {name: fmean(float(result[name]) for result in results if name in result) for name in names}
+    shown: dict[str, list[float]] = defaultdict(list)
+    for result in results:
+        for name, value in numbers_of(result).items():
+            shown[name].append(value)
+    metrics = {name: fmean(values) for name, values in shown.items()}
     if compared:
         metrics |= {REWARD_STD: fmean(map(stdev, compared)), ZERO_VARIANCE: fmean(map(is_flat, compared))}
     accuracies = [accuracy for result in results if (accuracy := stated_accuracy(result)) is not None]

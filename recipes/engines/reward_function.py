@@ -62,12 +62,13 @@ class RewardFunction:
         parameters = inspect.signature(function).parameters
         self._of_trl = "completions" in parameters
         self._named = None if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else set(parameters)
+        sequential = sequential or getattr(function, "__globals__", {}).get("REWARD_TYPE") == SEQUENTIAL
         self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
         if self.is_async and self.form != VERL:
             raise RecipeError(
                 f"{getattr(function, '__name__', 'the reward')} is async, and takes no single response of verl's form",
-                where=f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}",
+                where=Contract(function).place,
                 fix="leave async out, or take data_source, solution_str, ground_truth and extra_info",
             )
         of_verl = self.form == VERL
@@ -84,6 +85,12 @@ class RewardFunction:
         if self.is_async:
             return awaited(self._gathered(calls))
         return [self._one(call) for call in calls]
+
+    def score_as(self, engine: str, calls: Sequence[Call]) -> list[Answer]:
+        """The answers as in training: verl calls a reward outside of the main thread, where `signal.alarm` raises."""
+        if engine == "verl" and not self.is_async:
+            return awaited(asyncio.to_thread(self.score_all, calls))
+        return self.score_all(calls)
 
     async def score_async(self, call: Call) -> Answer:
         """The answer of an async function of verl's or TRL's form, awaited in the caller's event loop."""

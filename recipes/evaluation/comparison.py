@@ -100,9 +100,11 @@ def _headline(
     name = "the mean score of greedy answers" if measure == "mean_score" else f"greedy {measure}"
     factor, unit = (1, "") if measure == "mean_score" else (100, " points")
     repeats = "" if primary.different == primary.questions else f" over {primary.different} different prompts"
-    ends = f"{factor * (change.low or 0):+.3g} to {factor * (change.high or 0):+.3g}"
+    ends = "no interval"
+    if change.low is not None and change.high is not None:
+        ends = f"95% interval {factor * change.low:+.3g} to {factor * change.high:+.3g}"
     figures = (
-        f"{name} changed by {factor * change.value:+.3g}{unit}{repeats} (95% interval {ends}; {primary.won} won, "
+        f"{name} changed by {factor * change.value:+.3g}{unit}{repeats} ({ends}; {primary.won} won, "
         f"{primary.lost} lost, {primary.test} p = {primary.p_value:.2g})"
     )
     if primary.p_value >= SIGNIFICANCE:

@@ -128,8 +128,10 @@ def _score(
             {each.key: plan.reward.score(question, each.file.read(question.row).responses) for each in passes}
         )
         advance(1)
+    every = [score for passed in judged for scores in passed.values() for score in scores]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
-    lowest = min(score.value for passed in judged for scores in passed.values() for score in scores)
+    lowest = min(score.value for score in every)
+    worst = 0.0 if any(score.accuracy is not None for score in every if not score.failure) else None
     (folder / "completions").mkdir()
     with ExitStack() as stack:
         logs = {
@@ -139,7 +141,10 @@ def _score(
         for question, passed in zip(questions, judged, strict=True):
             scored, figures = {}, {}
             for each in passes:
-                scores = [replace(score, value=lowest) if score.failure else score for score in passed[each.key]]
+                scores = [
+                    replace(score, value=lowest, accuracy=worst) if score.failure else score
+                    for score in passed[each.key]
+                ]
                 one = scored[each.key] = Scored(each.file.read(question.row).responses, scores)
                 figures[each.key] = each.collector.add(*one)
                 for number, (response, score) in enumerate(zip(*one, strict=True)):

@@ -13,10 +13,10 @@ from statistics import fmean
 
 import numpy as np
 
-from recipes.engines.reward_contract import PART, is_flat
+from recipes.engines.reward_contract import PART, RIGHT, SAME, is_flat, numbers_of
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
-from recipes.statistics import NOISE, Interval, ks_for, mean_with_interval, pass_at_k
+from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
 
 SHARE = (0.0, 1.0)
 
@@ -82,8 +82,8 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     figures["token_entropy_nats"] = token_entropy_nats(responses)
     figures["mean_tokens"] = _mean_of_all(response.tokens for response in responses)
     figures["truncated"] = fmean(response.truncated for response in responses)
-    for part in dict.fromkeys(name for score in scores for name in score.parts if name.startswith(PART)):
-        figures[part] = fmean(float(score.parts.get(part, 0.0)) for score in scores)
+    for part in dict.fromkeys(name for score in scores for name in numbers_of(score.parts)):
+        figures[part] = fmean(numbers_of(score.parts).get(part, 0.0) for score in scores)
     return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -129,7 +129,7 @@ class PassSummary:
     def graded(self) -> bool:
         """Return whether some accuracy lies between 0 and 1; where none does, the mean accuracy is pass@1."""
         stated = self.measure == "accuracy"
-        return stated and self.figures["accuracy"].value - self.figures["pass@1"].value > NOISE
+        return stated and self.figures["accuracy"].value - self.figures["pass@1"].value > SAME
 
     @property
     def flat_share(self) -> float:
@@ -207,5 +207,6 @@ class Collector:
         if self.measure == "score":
             return groups
         means = self.columns["accuracy"]
-        outcomes = {"all right": means == 1.0, "mixed": (means > 0.0) & (means < 1.0), "all wrong": means == 0.0}
+        right, wrong = means >= RIGHT, means <= 1.0 - RIGHT
+        outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
         return {outcome: int(which.sum()) for outcome, which in outcomes.items()} | groups

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.data.rows import read_rows, write_split
+from recipes.engines.reward_contract import is_right
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
 from recipes.evaluation.metrics import Collector, PassSummary
@@ -25,7 +26,7 @@ def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict
         if flat:
             right = figures.get("accuracy")
             wrong = right == figures["mean_score"] == 0.0
-            dropped[question.row] = "all right" if right == 1.0 else "all wrong" if wrong else "same score"
+            dropped[question.row] = "all right" if is_right(right) else "all wrong" if wrong else "same score"
     return dropped
 
 

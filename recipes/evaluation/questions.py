@@ -34,6 +34,7 @@ class Question:
     # The column `answer`, the ground truth for a reward in EasyR1's form; empty if there is no such column.
     answer: str = ""
     id: str = ""  # the column `id`; empty if there is no such column
+    truth: Any = None  # the ground truth as it is stored, which verl gives to a reward; None: as text
 
     @property
     def text(self) -> str:
@@ -139,6 +140,7 @@ def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool)
         images,
         answer=str(record.get("answer") or ""),
         id=str(record.get("id") or ""),
+        truth=gold,
     )
 
 

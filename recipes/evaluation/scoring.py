@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
+from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, RewardError, is_right
-from recipes.engines.reward_function import VERL, Call, RewardFunction, in_module
+from recipes.engines.reward_function import Call, RewardFunction, in_module
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.python_files import contents, split_function
@@ -61,7 +62,7 @@ class Reward:
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:
-        module = load_reward(location)
+        module, self.engine = load_reward(location), engine
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}
         self.function: RewardFunction = in_module(module, location, self.arguments, engine)
         name = split_function(location)[1] or getattr(self.function.function, "__name__", "")
@@ -76,12 +77,11 @@ class Reward:
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
         """The scores of a question's responses; a response that the reward cannot judge counts as failed."""
-        truth = question.ground_truth if self.function.form == VERL else question.answer or question.ground_truth
-        calls = [_call(question, truth, response) for response in responses]
+        calls = [self._call(question, response) for response in responses]
         try:
-            answers: list[Answer | RewardError] = list(self.function.score_all(calls))
+            answers: list[Answer | RewardError] = list(self.function.score_as(self.engine, calls))
         except RewardError:
-            answers = [_alone(self.function, call) for call in calls]
+            answers = [self._alone(self.function, call) for call in calls]
         return [self._score(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def _score(self, call: Call, answer: Answer | RewardError) -> Score:
@@ -94,26 +94,24 @@ class Reward:
         score = Score(answer.score, answer.accuracy, str(reason), parts)
         if self._flexible is None:
             return score
-        found = answer if right else _alone(self._flexible, call)
+        found = answer if right else self._alone(self._flexible, call)
         return replace(score, flexible=0.0 if isinstance(found, RewardError) else found.accuracy)
 
+    def _call(self, question: Question, response: Response) -> Call:
+        """A reward's arguments, as the engine gives them in training."""
+        if self.engine == "easyr1":
+            truth = question.answer or question.ground_truth
+            item = {"response": response.text, "response_length": response.tokens, "ground_truth": truth}
+            return replace(easyr1_reward.call_of(item, self.function.form), row=question.id or question.row)
+        truth = question.ground_truth if question.truth is None else question.truth
+        row = question.id or question.row
+        return Call(question.data_source, response.text, truth, dict(question.extra_info), row=row)
 
-def _alone(function: RewardFunction, call: Call) -> Answer | RewardError:
-    try:
-        return function.score(call)
-    except RewardError as error:
-        return error
-
-
-def _call(question: Question, truth: str, response: Response) -> Call:
-    return Call(
-        question.data_source,
-        response.text,
-        truth,
-        dict(question.extra_info),
-        length=response.tokens,
-        row=question.id or question.row,
-    )
+    def _alone(self, function: RewardFunction, call: Call) -> Answer | RewardError:
+        try:
+            return function.score_as(self.engine, [call])[0]
+        except RewardError as error:
+            return error
 
 
 def recipe_reward(recipe: Recipe) -> Reward:

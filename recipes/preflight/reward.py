@@ -90,8 +90,8 @@ def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, A
 def _call(row: dict[str, Any], recipe: Recipe) -> Call:
     """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
     gold answers need the solution."""
-    source, extra = cast("str", row.get("data_source")), row.get("extra_info")  # EasyR1's rows may have no source
-    return Call(source, "", _truth(row, recipe), extra, row=(extra or {}).get("id"))
+    source, extra = cast("str", row.get("data_source")), row.get("extra_info") or {}  # EasyR1's rows may have no source
+    return Call(source, "", _truth(row, recipe), extra, row=extra.get("id"))
 
 
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
@@ -178,7 +178,7 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, re
         answer = function.score(easyr1_reward.call_of(item, function.form))
         have = easyr1_reward.numbers("", answer)
     else:
-        answer = function.score(replace(row, response=response))
+        answer = function.score_as(engine, [replace(row, response=response)])[0]
         have = answer.as_verl()
         key = filter_metric(filter_key, have)
     if key not in {*have, *WHOLE_REWARD}:

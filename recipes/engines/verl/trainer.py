@@ -102,7 +102,8 @@ class Trainer(PPOTrainerSync):
         lines = [{**self._results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
         names = dict.fromkeys(name for line in lines for name in line)
         added = {name: [line.get(name) for line in lines] for name in names}
-        super()._dump_generations(inputs, outputs, gts, scores, {**reward_extra_infos_dict, **added}, dump_path)
+        parts = {name: each for name, each in reward_extra_infos_dict.items() if name == "uid" or name not in DUMPED}
+        super()._dump_generations(inputs, outputs, gts, scores, {**parts, **added}, dump_path)
         for key in keys:
             _known.pop(_uid(key), None)
 

@@ -33,6 +33,7 @@ def answering(result):
         ({"score": 10, "acc": np.bool_(True)}, 10.0, 1.0),
         ({"score": -1, "accuracy": np.float32(0.25)}, -1.0, 0.25),
         ({"score": torch.tensor(2.0), "acc": 1, "accuracy": 1.0}, 2.0, 1.0),
+        ({"score": 1.0, "acc": 0.2 + 0.4 + 0.3 + 0.1, "reward": 100.0}, 1.0, 1.0),  # verl averages `reward` itself
     ],
 )
 def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, accuracy):
@@ -48,10 +49,11 @@ def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, a
 @pytest.mark.parametrize(
     "result",
     [
-        *(float("-inf"), 10**400, None, "1.0", torch.tensor([1.0, 2.0]), {"overall": 1.0}),
+        *(float("-inf"), 10**400, 1e39, None, "1.0", torch.tensor([1.0, 2.0]), {"overall": 1.0}),
         *({"score": np.float32("nan")}, {"score": 1.0, "acc": 1.0, "accuracy": 0.0}),
         *({"score": 1.0, "acc": None}, {"score": 10.0, "acc": 10.0}, {"score": 1.0, "accuracy": -0.5}),
         *({"score": 1.0, "seen": part} for part in ([1, 2], {"a": 1}, np.array([1.0, 2.0]))),
+        *({"score": 1.0, "seen": part} for part in (float("inf"), np.float32("nan"), 10**400)),
     ],
 )
 def test_any_other_answer_names_file_row_and_response(result):
@@ -185,6 +187,28 @@ def judged(function, manager=CheckedRewardManager, **reward):
 async def waits(data_source, solution_str, ground_truth, extra_info=None):
     await asyncio.sleep(0)
     return {"score": 2.0, "accuracy": 0.5}
+
+
+def one_by_one(reward_input):
+    return {"overall": reward_input["response_length"]}
+
+
+def test_verl_calls_a_sequential_reward_of_easyr1s_for_each_response(monkeypatch):
+    monkeypatch.setitem(one_by_one.__globals__, "REWARD_TYPE", "sequential")
+    assert judged(one_by_one)["reward_score"] == len("it is 4")
+
+
+class Judge:
+    def __call__(self, data_source, solution_str, ground_truth, extra_info=None):
+        raise ValueError("two\nlines")
+
+
+@pytest.mark.parametrize("function", [Judge(), partial(Judge(), extra_info=None)])
+def test_an_error_of_an_object_or_a_partial_has_its_line_and_is_one_line(function):
+    with pytest.raises(RewardError) as caught:
+        RewardFunction(function).score(Call("x", "it is 4", "4"))
+    assert "test_reward_contract.py:" in caught.value.where
+    assert "\n" not in str(caught.value)
 
 
 def test_verls_manager_hands_on_what_was_checked():

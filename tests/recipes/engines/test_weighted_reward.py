@@ -62,6 +62,16 @@ def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, w
     assert of_easyr1.items() >= {"overall": expected["score"], **same}.items()
 
 
+def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
+    path = tmp_path / "reasons.py"
+    path.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return {'score': 1.0, 'reason': solution_str or None}"
+    )
+    found = [weighted_reward.compute_score("x", text, "4", rewards=[str(path)], weights=[1]) for text in ("", "late")]
+    assert [each["reason"] for each in found] == [None, "late"]
+
+
 def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path, monkeypatch):
     """By the file's path; what lies in its folder takes no other module's place."""
     (tmp_path / "colorsys.py").write_text("raise RuntimeError('beside a reward')")

@@ -85,3 +85,5 @@ def test_repeated_questions_are_paired_as_one():
     compared = compare(([2.0] * 40, [10.0, 2.0] * 20), accuracy=False, clusters=[0, 1] * 20)
     assert (compared.primary.questions, compared.primary.different) == (40, 2)
     assert compared.headline.level == "weak", "one of two prompts improved"
+    alike = compare(([2.0] * 12, [4.0] * 12), accuracy=False)
+    assert "(no interval; 12 won" in alike.headline.text, "all changes are equal"

@@ -42,6 +42,14 @@ def test_a_group_is_summed_up():
     assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
 
 
+def test_an_accuracy_that_is_1_but_for_rounding_is_right():
+    collector = Collector(Sampling(2, 1.0))
+    for part in (1.0, "a text"):
+        rounded = Score(1.0, 0.7 + 0.2 + 0.1, parts={"reward/format": part})
+        collector.add([Response("", 3, False, None)] * 2, [rounded] * 2)
+    assert (collector.summary.groups["all right"], collector.summary.graded) == (2, False)
+
+
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]

@@ -12,8 +12,8 @@ from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
 
 
-def judged(reward, truth, texts, **more):
-    question = Question(0, [{"role": "user", "content": "?"}], truth, "gsm8k", id="test-17", **more)
+def judged(reward, gold, texts, **more):
+    question = Question(0, [{"role": "user", "content": "?"}], gold, "gsm8k", id="test-17", **more)
     return reward.score(question, [Response(text, 3, False, None) for text in texts])
 
 
@@ -37,6 +37,26 @@ def test_the_shipped_dispatch_is_evaluated_with_the_truth_that_easyr1_gives_it()
     scores = judged(reward, "72", ["#### 72", "#### 71"], answer=answer)
     assert [(score.accuracy, score.failure) for score in scores] == [(1.0, ""), (0.0, "")]
     assert scores[0].reason == "correct"
+
+
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_a_reward_gets_what_it_gets_in_training(tmp_path, engine):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import threading\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    got = (data_source, ground_truth, extra_info, threading.current_thread() is threading.main_thread())\n"
+        "    return {'score': 1.0, 'got': repr(got)}\n"
+        "def of_easyr1(reward_inputs):\n"
+        "    return [{'overall': each['response_length'], 'got': each['ground_truth']} for each in reward_inputs]\n"
+    )
+    truth = ["4", "four"]
+    more = {"truth": truth, "answer": "4", "extra_info": {"hint": 1}}
+    (score,) = judged(Reward(str(path), engine=engine), str(truth), ["it is 4"], **more)
+    wanted = ("gsm8k", truth, {"hint": 1}, False) if engine == "verl" else ("", "4", {}, True)
+    assert score.parts["got"] == repr(wanted)
+    (score,) = judged(Reward(f"{path}:of_easyr1", engine=engine), "4", ["it is 4"], answer="of the column")
+    assert (score.value, score.parts["got"]) == ((7.0, "4") if engine == "verl" else (3.0, "of the column"))
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "None", "{'score': 1.0, 'late': 1.0}", "1 / 0"])
