@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recipes.evaluation.metrics import Collector, metric_of
+from recipes.evaluation.metrics import Collector, main_metric, metric_of
 from recipes.statistics import NOISE, SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
 # If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
@@ -32,8 +32,7 @@ class Headline:
 class Comparison:
     """Two models on the same questions."""
 
-    # What the primary test compares: "pass@1", "accuracy" where one lies between 0 and 1, or "mean_score" without any.
-    measure: str
+    measure: str  # what the primary test compares: `main_metric` of the greedy answers
     primary: Paired  # the primary test, on the greedy answers of both models
     won: list[int]  # numbers of the rows whose greedy value rose
     lost: list[int]  # numbers of the rows whose greedy value fell
@@ -52,14 +51,10 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
-    accuracies = all(each.measure == "accuracy" for each in (*greedy, *sampled))
-    graded, sampled_graded = (any(each.summary.graded for each in pair) for pair in (greedy, sampled))
-    measure = "mean_score" if not accuracies else "accuracy" if graded else "pass@1"
+    measure, further = (main_metric(each.summary for each in pair) for pair in (greedy, sampled))
     primary = _paired(*greedy, measure)
     numbers, changes = np.asarray(rows), greedy[1].columns[measure] - greedy[0].columns[measure]
-    tested = ["mean_score"]
-    if accuracies:
-        tested = ["accuracy"] * sampled_graded + [name for name in sampled[0].columns if name.startswith("pass@")]
+    tested = list(dict.fromkeys([further, *(name for name in sampled[0].columns if name.startswith("pass@"))]))
     p_values = dict(zip(tested, holm([_paired(*sampled, name).p_value for name in tested]), strict=True))
     differences = {
         "greedy": _differences(*greedy) | {measure: primary.difference},

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from recipes import paths
-from recipes.errors import RecipeError, counted
+from recipes.errors import RecipeError
 from recipes.evaluation.cache import ResponseFile, hash_file, responses_for
 from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.figures import draw_all
-from recipes.evaluation.metrics import Collector, PassSummary, metric_of
+from recipes.evaluation.metrics import Collector, PassSummary, main_metric, metric_of
 from recipes.evaluation.models import Subject
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import probe, write_filtered
@@ -25,6 +25,7 @@ from recipes.evaluation.samples import Samples
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Score, Scored
 from recipes.files import whole_folder
+from recipes.statistics import asked
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -234,15 +235,12 @@ def _result(
 
 def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
-    mean = "accuracy" if greedy.measure == "accuracy" else "mean_score"
-    main = "pass@1" if mean == "accuracy" and not greedy.graded else mean
+    main, mean = main_metric([greedy]), "accuracy" if greedy.measure == "accuracy" else "mean_score"
     first, more = cell(greedy.figures[main], main), cell(sampled.figures[mean], mean)
     ends = f" (95% interval {first.low} to {first.high})" if first.low else ""
-    asked = counted(sampled.questions, "question")
-    if sampled.different < sampled.questions:
-        asked += f", of which {sampled.different:,} are different"
+    questions = asked(sampled.questions, sampled.different)
     text = (
-        f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {asked}; {metric_of(mean).label.lower()} of "
+        f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {questions}; {metric_of(mean).label.lower()} of "
         f"{sampled.sampling.n} sampled answers {more.value}."
     )
     return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")

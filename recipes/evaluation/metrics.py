@@ -82,8 +82,9 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
     figures["token_entropy_nats"] = token_entropy_nats(responses)
     figures["mean_tokens"] = _mean_of_all(response.tokens for response in responses)
     figures["truncated"] = fmean(response.truncated for response in responses)
-    for part in dict.fromkeys(name for score in scores for name in numbers_of(score.parts)):
-        figures[part] = fmean(numbers_of(score.parts).get(part, 0.0) for score in scores)
+    parts = [numbers_of(score.parts) for score in scores]
+    for name in dict.fromkeys(name for each in parts for name in each):
+        figures[name] = fmean(each.get(name, 0.0) for each in parts)
     return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -135,6 +136,14 @@ class PassSummary:
     def flat_share(self) -> float:
         """The share of groups without variance."""
         return self.groups["without variance"] / self.questions
+
+
+def main_metric(summaries: Iterable[PassSummary]) -> str:
+    """The metric that decides: pass@1, the accuracy where one lies between 0 and 1, or the mean score without any."""
+    every = list(summaries)
+    if any(summary.measure == "score" for summary in every):
+        return "mean_score"
+    return "accuracy" if any(summary.graded for summary in every) else "pass@1"
 
 
 class Collector:
@@ -207,6 +216,6 @@ class Collector:
         if self.measure == "score":
             return groups
         means = self.columns["accuracy"]
-        right, wrong = means >= RIGHT, means <= 1.0 - RIGHT
+        right, wrong = means >= RIGHT, means <= SAME
         outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
         return {outcome: int(which.sum()) for outcome, which in outcomes.items()} | groups

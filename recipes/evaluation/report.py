@@ -14,7 +14,7 @@ from recipes.drawing import STYLE_SHEET, templates
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
 from recipes.evaluation.figures import Figure
-from recipes.evaluation.metrics import PassSummary, metric_of
+from recipes.evaluation.metrics import PassSummary, main_metric, metric_of
 from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
@@ -160,8 +160,7 @@ def table(result: Result) -> list[Line]:
                 cells.append(cell(compared.differences[decoding].get(name), name, difference=True))
             label = metric_of(name).label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
-    main = "mean_score" if result.scored else "accuracy" if ("greedy", "accuracy") in lines else "pass@1"
-    first = lines.pop(("greedy", main), None)
+    first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)
     ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
     return [first, *ordered] if first else ordered
 

@@ -34,7 +34,7 @@ class Score:
     """One response's reward."""
 
     value: float  # what training sees; where the reward failed 0, or the evaluation's lowest score if that is below 0
-    accuracy: float | None  # as the reward states it, in [0, 1]; None where it states none; 0 where it failed
+    accuracy: float | None  # as the reward states it, in [0, 1]; None where it states none; 0 where it failed for one
     reason: str = ""  # the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed
     parts: dict[str, Any] = field(default_factory=dict)  # whatever else the reward reports
     # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
