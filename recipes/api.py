@@ -51,6 +51,7 @@ def train(
     arguments = [f"{key}={_typed(key, value)}" for key, value in (keys or {}).items()]
     for name, value in options.items():
         arguments += [f"--{name}", _typed(name, value)]
+    task = _typed("task", task)
     recipe = load(task, arguments=arguments)
     if dry_run:
         code = launch.show_plan(recipe)
@@ -80,7 +81,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in options.items()
     }
     values |= {name: Path(str(values[name])) for name in paths if name in values}
-    words = [word for word in (task, "analyse" if analyse else "reward") if word]
+    words = [word for word in (_typed("task", task), "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
     return evaluated(chosen)[0]
 
@@ -96,6 +97,6 @@ def _typed(name: str, value: object) -> str:
         raise RecipeError(
             f"{name} is a {type(value).__name__} of Python's, not text, a number or a path",
             where=f"the argument {name}",
-            fix="give a path: a reward as 'file.py' or 'file.py:function', data as a file of rows",
+            fix="give a path: a recipe or data as a file, a reward as 'file.py' or 'file.py:function'",
         )
     return ",".join(map(str, parts))

@@ -210,11 +210,12 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
 
 def _reference_bytes(recipe: Recipe) -> int:
     """Bytes of one reference weight. Our engine for verl (recipes/engines/verl/engine.py) keeps float32 weights in the
-    compute dtype; EasyR1 uses the configured dtype, and bf16 on GPUs where none is configured."""
+    compute dtype, unchanged verl in the configured one, as EasyR1, where that is bf16 on GPUs if none is configured."""
     fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")
-    return min(number_bytes(fsdp.torch_dtype), number_bytes(fsdp.mp_param_dtype))
+    kept = number_bytes(fsdp.torch_dtype)
+    return min(kept, number_bytes(fsdp.mp_param_dtype)) if recipe.trainer.patches else kept
 
 
 def vllm_filled(recipe: Recipe) -> list[Setting]:

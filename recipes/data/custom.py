@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 7
+VERSION = 8
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -182,7 +182,7 @@ class _Part:
             row, rest, pictures = pickle.load(self._kept)
             if is_chosen:
                 # A column that only other records have is None here, as in a data set of TRL's.
-                fields = {name: rest.get(name) for name in self._whole}
+                fields = {name: rest.get(name) for name in self._whole if name in rest or name != "ground_truth"}
                 fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
                 row["extra_info"] |= {"split": split, "index": sources.total()}
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""

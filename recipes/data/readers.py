@@ -11,6 +11,7 @@ import base64
 import csv
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from recipes.data.rows import conversation_mistake, read_rows
 from recipes.errors import RecipeError
 
+WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 BOM = b"\xef\xbb\xbf"
 CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has the last message"""
 
@@ -115,7 +117,7 @@ class Record:
     images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
     solution: str  # a response that earns the full score, if the file has one
     id: str  # the record's own, empty where it has none
-    # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`.
+    # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`, or if it is no text.
     rest: Mapping[str, Any]
 
 
@@ -171,8 +173,13 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         shown if isinstance(shown := given.get(columns.images) or [], list) else [shown],
         solution,
         _id(given.get("id", ""), place),
-        {name: value for name, value in raw.items() if name not in used},
+        {name: value for name, value in raw.items() if name not in used or _is_typed_truth(name, value)},
     )
+
+
+def _is_typed_truth(name: str, value: Any) -> bool:
+    """Whether this is a truth that `Record.ground_truth` has as JSON, and a reward of TRL's form gets as it is."""
+    return name == "ground_truth" and value is not None and not isinstance(value, str)
 
 
 def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str]]:
@@ -314,7 +321,8 @@ def _constant(name: str) -> Any:
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
 
-    Empty cells are null. A prompt or a list of images may be JSON in its cell.
+    Empty cells are null. A prompt or a list of images may be JSON in its cell. A ground truth 7.0 is 7, as in a parquet
+    file: pandas writes whole numbers so where their column had gaps.
     """
     csv.field_size_limit(16 << 20)
     names: list[str] = []
@@ -349,6 +357,8 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
         except (ValueError, RecursionError):
             return cell  # a prompt may well begin with a bracket
         return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
+    if name == columns.ground_truth and WHOLE_FLOAT.fullmatch(cell.strip()):
+        return cell.strip().removesuffix(".0")
     return cell if cell.strip() else None
 
 

@@ -220,7 +220,7 @@ def _as_trl(call: Call) -> dict[str, Any]:
         raise ValueError("a reward of TRL's form needs rows that the custom-task kit made, and verl: ENGINE=verl")
     prompt = json.loads(extra["asked"])
     completion = call.response if isinstance(prompt, str) else [{"role": "assistant", "content": call.response}]
-    row = {"data_source": call.data_source, "ground_truth": call.ground_truth}
+    row = {"data_source": call.data_source, "ground_truth": None if call.ground_truth == "" else call.ground_truth}
     row |= {"solution": extra["solution"], "id": extra["id"], **json.loads(extra["fields"] or "{}")}
     return {name: [value] for name, value in {**row, "prompts": prompt, "completions": completion}.items()}
 

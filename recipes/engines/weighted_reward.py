@@ -43,7 +43,9 @@ def compute_score(
     Raises:
         RewardError: a reward raises, or its answer breaks `recipes.engines.reward_contract`.
     """
-    call = Call(data_source, solution_str, ground_truth, extra_info)
+    of_easyr1 = isinstance(extra_info, Mapping) and list(extra_info) == ["response_length"]
+    length = extra_info["response_length"] if of_easyr1 else None
+    call = Call(data_source, solution_str, ground_truth, extra_info, length=length)
     total, own, answers = 0.0, {}, []
     for location, weight in zip(rewards, weights, strict=True):
         answer = function_of(location, kwargs).score(call)

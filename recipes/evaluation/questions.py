@@ -128,7 +128,8 @@ def _records(
 def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool) -> Question:
     gold = (record["reward_model"] or {}).get("ground_truth")
     if gold is None:
-        raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix="prepare the data again")
+        fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
+        raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)
     messages = [{"role": message["role"], "content": message["content"]} for message in record["prompt"]]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     return Question(

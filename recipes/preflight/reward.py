@@ -174,18 +174,18 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, re
     print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
     key = filter_key
     if engine == "easyr1":
-        item = {"response": response, "ground_truth": row.ground_truth}
+        item = {"response": response, "response_length": len(response), "ground_truth": row.ground_truth}
         answer = function.score(easyr1_reward.call_of(item, function.form))
         have = easyr1_reward.numbers("", answer)
     else:
         answer = function.score_as(engine, [replace(row, response=response)])[0]
-        have = answer.as_verl()
+        have = {name: value for name, value in answer.as_verl().items() if isinstance(value, int | float)}
         key = filter_metric(filter_key, have)
     if key not in {*have, *WHOLE_REWARD}:
         raise RecipeError(
-            f"algorithm.filter_key is {filter_key!r}, which the reward's answer does not have: {sorted(have)}",
+            f"algorithm.filter_key is {filter_key!r}, which is no number of the reward's answer: {sorted(have)}",
             where=function.contract.place,
-            fix="return it, or set algorithm.filter_key to one of these, or to overall: the whole reward",
+            fix="return it as a number, or set algorithm.filter_key to one of these, or to overall: the whole reward",
         )
     return answer
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 TRAINING = ("training score", "entropy", "KL")
+UNITS = {"accuracy": "accuracy, %", "score": "score"}
 
 
 def mean_of(dump: Dump) -> Interval:
@@ -73,10 +74,12 @@ def compared(first: Run, second: Run) -> RenderableType:
         raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
     notes: list[str] = []
     dumps = [_validations(run, notes) for run in (first, second)]
-    measure = "score" if any(dump.measure == "score" for each in dumps for dump in each.values()) else "accuracy"
-    means = Table("step", first.name, second.name, title=title(measure), box=None, pad_edge=False)
+    measures = sorted({dump.measure for each in dumps for dump in each.values()})
+    means = Table("step", first.name, second.name, title=title(*measures), box=None, pad_edge=False)
     for step in sorted(dumps[0].keys() | dumps[1].keys()):
-        means.add_row(str(step), *(shown(mean_of(each[step]), measure) if step in each else "-" for each in dumps))
+        cells = [shown(mean_of(dump), dump.measure) if (dump := each.get(step)) else "-" for each in dumps]
+        named = [f"{each[step].measure} " if step in each and len(measures) > 1 else "" for each in dumps]
+        means.add_row(str(step), *map("".join, zip(named, cells, strict=True)))
     for name in TRAINING:
         series = [run.series(*SHOWN[name]) for run in (first, second)]
         means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
@@ -142,6 +145,6 @@ def shown(interval: Interval, measure: str) -> str:
     return f"{scale * interval.value:.{digits}f}" + (f" ({ends[0]} to {ends[1]})" if None not in ends else "")
 
 
-def title(measure: str) -> str:
-    """The heading of held-out means."""
-    return f"held-out {measure}{', %' if measure == 'accuracy' else ''} (95% interval over questions)"
+def title(*measures: str) -> str:
+    """The heading of held-out means: of accuracies, of scores, or of both."""
+    return f"held-out {' or '.join(UNITS[measure] for measure in measures)} (95% interval over questions)"

@@ -167,7 +167,7 @@ def _truncation(run: Evidence) -> Verdict:
     limit = run.recipe.data.max_response_length
     shares = [share for step in run.history if (share := truncated(step, limit)) is not None]
     last = fmean(shares[-WINDOW:])
-    return _warning_if(last > MOST_TRUNCATED, f"{number(last)} of the responses are truncated")
+    return _warning_if(last > MOST_TRUNCATED, f"{last:.0%} of the responses are truncated")
 
 
 def _rollout(run: Evidence) -> Verdict:

@@ -33,6 +33,7 @@ def write(folder: Path, output: Path) -> Path:
     run = read(folder)
     validations, notes = read_validations(folder, run.recipe)
     curve = {step: mean_of(dump) for step, dump in validations.items()}
+    measure = next((dump.measure for dump in reversed(validations.values())), run.measure)
     measured = {step: Measured.of(dump) for step, dump in validations.items()}
     found = findings(Evidence(run.history, run.recipe, measured))
     alarms = [finding for finding in found if finding.alarming]
@@ -48,10 +49,10 @@ def write(folder: Path, output: Path) -> Path:
             written=datetime.now().astimezone().isoformat(timespec="minutes"),
             tone="bad" if any(each.status == "failure" for each in alarms) else "weak" if alarms else "good",
             alarms=alarms,
-            tiles=_tiles(run, curve),
+            tiles=_tiles(run, curve, measure),
             findings=found,
             unknown=sum(finding.status == "unknown" for finding in found),
-            curves=[(title, Markup(svg)) for title, svg in _curves(run, curve)],
+            curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, measure)],
             samples=_samples(validations),
             counted=counted,
             changed=read_changes(folder),
@@ -62,14 +63,16 @@ def write(folder: Path, output: Path) -> Path:
     return output.absolute()
 
 
-def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
-    unit = " %" if curve and run.measure == "accuracy" else ""
+def _tiles(run: Run, curve: dict[int, Interval], measure: str) -> list[tuple[str, str, str]]:
+    unit = " %" if curve and measure == "accuracy" else ""
     ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
-    held_out = run.validated.mean if run.validated else None
+    sources = len(run.validated.means) if run.validated else 0
+    held_out = ends[-1].value if ends else run.validated.mean if run.validated else None
+    best = f"step {run.best.step}{f', mean over {sources} data sources' * (sources > 1)}" if run.best else ""
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
-        (f"held-out {run.measure}", number(held_out), " → ".join(shown(each, run.measure) for each in ends) + unit),
-        ("best kept", number(run.best.value) if run.best else "-", f"step {run.best.step}" if run.best else ""),
+        (f"held-out {measure}", number(held_out), " → ".join(shown(each, measure) for each in ends) + unit),
+        ("best kept", number(run.best.value if run.best else None), best),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         (
             "time",
@@ -79,13 +82,13 @@ def _tiles(run: Run, curve: dict[int, Interval]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _figures(run: Run) -> dict[str, dict[str, Series]]:
+def _figures(run: Run, measure: str) -> dict[str, dict[str, Series]]:
     """Title of a figure -> label and points of its curves."""
     limit = run.recipe.data.max_response_length if run.recipe else 0
     shares = [(step.step, share) for step in run.history if (share := truncated(step, limit)) is not None]
     parts = dict.fromkeys(name for step in run.history for name in logged_parts(step.data))
     return {
-        f"held-out {run.measure} and training score": {"training score": run.series("critic/score/mean")},
+        f"held-out {measure} and training score": {"training score": run.series("critic/score/mean")},
         "each reward, mean of the responses": {name.removeprefix(PART): run.series(name) for name in parts},
         "standard deviation of the rewards in a group": {"": run.series(REWARD_STD)},
         "entropy, nats a token": {"": run.series("actor/entropy")},
@@ -102,14 +105,14 @@ def _figures(run: Run) -> dict[str, dict[str, Series]]:
     }
 
 
-def _curves(run: Run, held_out: dict[int, Interval]) -> Iterator[tuple[str, str]]:
+def _curves(run: Run, held_out: dict[int, Interval], measure: str) -> Iterator[tuple[str, str]]:
     """Title and SVG of each figure that the run has numbers for; the held-out results are in the first."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     with mpl.rc_context(STYLE):
-        for title, curves in _figures(run).items():
+        for title, curves in _figures(run, measure).items():
             lines = {label: points for label, points in curves.items() if points}
             if lines or held_out:
                 figure = Figure(figsize=(4.7, 2.7))
@@ -117,7 +120,7 @@ def _curves(run: Run, held_out: dict[int, Interval]) -> Iterator[tuple[str, str]
                 for (label, points), colour in zip(lines.items(), cycle(COLOURS), strict=False):
                     axes.plot(*zip(*points, strict=True), color=colour, label=label, marker="o", markersize=2)
                 if held_out:
-                    draw_means(axes, held_out, GOOD, f"held-out {run.measure}, 95% interval")
+                    draw_means(axes, held_out, GOOD, f"held-out {measure}, 95% interval")
                     held_out = {}
                 axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
                 axes.set(xlabel="step")

@@ -28,6 +28,8 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
 @pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])
 def test_what_cannot_be_typed_is_named(option):
     assert next(iter(option)) in mistake(lambda: recipes.train("custom", **option)).where
+    for function in (recipes.train, recipes.evaluate):
+        assert "task" in mistake(lambda function=function: function(len), "Python's").where
 
 
 @pytest.mark.parametrize("option", [{"reward_func": len}, {"reward_func": [len]}, {"data": [{"prompt": "1 + 1 ="}]}])

@@ -12,6 +12,8 @@ from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
 from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
+from recipes.data.readers import Columns
+from recipes.engines.reward_function import Call, RewardFunction
 from recipes.paths import ROOT
 from tests.mistakes import mistake
 
@@ -63,6 +65,21 @@ def test_a_row_has_what_both_engines_read(tmp_path):
     assert rows[2]["extra_info"]["solution"] == "It is 1."
     assert "images" not in rows[1]
     assert manifest.source == "data.jsonl, s.txt, t.jinja"
+
+
+def test_a_truth_that_is_no_text_is_a_column_of_a_reward_of_trls_form_too(tmp_path):
+    """verl's form gets it as text; TRL hands over what the data set has, None for a row without one."""
+    rows = [record(0), record(1, ground_truth=None), record(2, ground_truth=4.0), record(3, ground_truth=["a"])]
+    (train, test), _ = made(Conversion((write(tmp_path, rows),), columns=Columns(truth_needed=False)))
+    seen = {}
+
+    def reward(completions, ground_truth, **columns):
+        seen[int(columns["prompts"][0].split()[1])] = ground_truth[0]
+        return [0.0]
+
+    for row in train + test:
+        RewardFunction(reward).score(Call("qa", "", row["reward_model"]["ground_truth"], row["extra_info"]))
+    assert seen == {0: "0", 1: None, 2: 4, 3: ["a"]}
 
 
 def test_a_gap_in_a_column_is_none_and_whole_numbers_that_it_made_floats_are_whole_again(tmp_path):

@@ -146,9 +146,10 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
     import pandas
 
     table = pandas.DataFrame({"prompt": ["a", "b"], "ground_truth": [stored, None], "id": [7.0, None]})
+    table.head(1).astype({"id": int}).to_csv(tmp_path / "a.csv", index=False, float_format="%.1f")
     table.head(1).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     table.head(1).to_parquet(tmp_path / "a.parquet")
-    for name in ("a.jsonl", "a.parquet"):
+    for name in ("a.jsonl", "a.parquet", "a.csv"):
         (found,) = read(tmp_path, name, source="qa")
         assert (found.ground_truth, found.id) == (truth, "7")
 

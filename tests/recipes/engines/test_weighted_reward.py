@@ -62,6 +62,17 @@ def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, w
     assert of_easyr1.items() >= {"overall": expected["score"], **same}.items()
 
 
+def test_a_reward_of_easyr1s_form_in_a_sum_gets_the_tokens_that_easyr1_counted(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text(
+        "def compute_score(reward_inputs):\n    return [{'overall': each['response_length']} for each in reward_inputs]"
+    )
+    entries = [{"response": "it is 4", "response_length": 3, "ground_truth": "4"}]
+    arguments = {"rewards": [str(path)], "weights": [2]}
+    (found,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)
+    assert found["overall"] == 6.0
+
+
 def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
     path = tmp_path / "reasons.py"
     path.write_text(

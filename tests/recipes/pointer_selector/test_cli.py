@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
-from recipes.paths import ROOT, data_dir
+from recipes.paths import data_dir
 from recipes.pointer_selector import cli, workload
 from recipes.pointer_selector.config import presets, resolve
 from recipes.pointer_selector.evaluation import baseline_results, logged_log_probs, measure
@@ -60,6 +59,24 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     assert json.loads(out.read_text())["accuracy"] == summary["accuracy"]
 
 
+KILLED = """
+import os, signal, sys
+from recipes.pointer_selector import cli, training
+
+write, count = training.RunLog.write, 0
+
+def write_and_die(self, step, metrics):
+    global count
+    write(self, step, metrics)
+    count += 1
+    if count == 14:  # in GRPO
+        os.kill(os.getpid(), signal.SIGKILL)
+
+training.RunLog.write = write_and_die
+cli.train_command(sys.argv[1:])
+"""
+
+
 def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     settings = [*SMALL, "data.batch_size=4"]
     folders, histories = [], []
@@ -69,13 +86,9 @@ def test_a_run_killed_by_sigkill_goes_on_to_the_same_weights(tmp_path, monkeypat
         histories.append(tmp_path / name / "runs" / "pointer_selector" / "metrics.jsonl")
         folders.append(tmp_path / name / "checkpoints" / "pointer_selector")
         if name == "killed":
-            command = [sys.executable, str(ROOT / "scripts" / "train_pointer_selector.py"), *settings]
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-            while process.poll() is None and lines(histories[1]) < 14:  # in GRPO
-                time.sleep(0.002)
-            process.kill()
-            assert process.wait() == -signal.SIGKILL
-            assert lines(histories[1]) < lines(histories[0])
+            done = subprocess.run([sys.executable, "-c", KILLED, *settings], stdout=subprocess.DEVNULL)
+            assert done.returncode == -signal.SIGKILL
+            assert 0 < lines(histories[1]) < lines(histories[0])
         cli.train(resolve(settings), Console(file=StringIO()))
     for part in ("warm_up", "best"):
         whole, killed = (load(each / part)[0].state_dict() for each in folders)

@@ -153,6 +153,11 @@ def test_weights_are_sharded_over_the_group_that_verl_is_given(monkeypatch):
     assert plans.plan_of(recipe_on(monkeypatch, H200, 8, of_two)).ranks == 2
 
 
+def test_unchanged_verl_keeps_the_reference_in_the_type_of_its_weights(monkeypatch):
+    made = {patches: plans.plan_of(recipe_on(monkeypatch, H200, 8, RECIPES_PATCHES=patches)) for patches in "01"}
+    assert {patches: plan.reference_bytes for patches, plan in made.items()} == {"0": 4, "1": 2}
+
+
 def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypatch):
     """The trial that died: 12.7 GB in use, and an estimate of 138.7 of 151 GB."""
     alone = recipe_on(monkeypatch, H200, 1)

@@ -189,6 +189,8 @@ def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, na
         ("{'score': 1, 'acc': True}", "verl", ("accuracy", "overall", "acc")),
         ("{'score': 1, 'accuracy': 0}", "easyr1", ("accuracy", "overall", "acc")),
         ("{'score': 0.5}", "easyr1", ("overall",)),
+        ("{'score': 0.5, 'format': 'a text'}", "verl", ("accuracy", "overall", "acc")),
+        ("{'score': 0.5, 'format': True}", "verl", ("accuracy", "overall", "acc", "format")),
     ],
 )
 def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, engine, taken, key):

@@ -117,13 +117,28 @@ def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
     assert re.search(r"12 +3\.750 \(\d\.\d+ to \d\.\d+\) +7\.500 ", shown["compare scored better"])
     assert "better - scored = +3.750 (95% interval" in shown["compare scored better"]
     assert not [name for name, text in shown.items() if "accuracy" in text.replace("stated", "") and name != "list"]
-    assert "is not paired" in cli("compare", "scored", "stated")[1]
+    mixed = cli("compare", "scored", "stated")[1]
+    assert "is not paired" in mixed
+    assert re.search(r"12 +score 3\.750 \(.*?\) +accuracy 75\.0 \(59\.8 to 85\.8\)", mixed)
     assert cli("report", "scored")[0] == 0
     page = (folder / "report.html").read_text()
     assert "held-out score" in page
     assert "held-out accuracy" not in page
     assert len(re.findall(r'<span class="dot (good|bad)?"></span>step \d+: score', page)) == 3
     assert not re.findall(r'<span class="dot \w+"></span>step \d+: score', page), "no score is right or wrong"
+
+
+def test_a_report_has_one_held_out_accuracy_where_a_run_has_several_sources(make_run):
+    """verl's mean over two sources is 0.5 where 30 of all 40 questions are right: one source is larger."""
+    folder = make_run("sources")
+    metrics = folder / "metrics.jsonl"
+    two = '"val-core/large/acc/mean@1": 1.0, "val-core/small/acc/mean@1": 0.0'
+    metrics.write_text(re.sub(r'"val-core/countdown/acc/mean@1": 0\.75', two, metrics.read_text()))
+    assert cli("report", "sources")[0] == 0
+    page = (folder / "report.html").read_text()
+    tile = re.search(r"held-out accuracy.{0,200}", page, re.DOTALL)[0]
+    assert "0.750" in tile, tile
+    assert "0.500" not in page
 
 
 OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'
