@@ -129,8 +129,8 @@ def own_files(path: Path) -> list[Path]:
 
     The file is parsed and not run.
     A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`, `"../words.txt"`,
-    `"/data/words.txt"`, `f"{folder}/words.txt"`, or the name of a package, of which every Python file counts. A path
-    that is built otherwise while the reward runs is not found.
+    `"/data/words.txt"`, `f"{folder}/words.txt"`, `folder / "sub" / "words.txt"`, or the name of a package, of which
+    every Python file counts. A path that is built otherwise while the reward runs is not found.
     """
     root, found, waiting = path.parent, dict[str, Path](), [path]
     while waiting:
@@ -169,6 +169,17 @@ def contents(locations: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def named_files(arguments: Any, name: str = "argument") -> dict[str, str]:
+    """`argument <name>` -> SHA-256 of each file that a reward's arguments name, alone or in lists and dicts."""
+    if isinstance(arguments, dict | list | tuple):
+        pairs = arguments.items() if isinstance(arguments, dict) else enumerate(arguments)
+        return {key: digest for at, value in pairs for key, digest in named_files(value, f"{name} {at}").items()}
+    if not isinstance(arguments, str) or not os.path.isfile(arguments):
+        return {}
+    with open(arguments, "rb") as opened:
+        return {name: hashlib.file_digest(opened, "sha256").hexdigest()}
+
+
 def _names(file: Path) -> tuple[set[str], set[str]]:
     """Return what a Python file imports, relative imports with their dots, and its string literals.
 
@@ -185,5 +196,13 @@ def _names(file: Path) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-    literals = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))  # parts of f-strings too
+    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]  # parts of f-strings too
+    literals += [_joined(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp)]
     return imported, {literal for literal in literals if isinstance(literal, str)}
+
+
+def _joined(node: ast.AST) -> str:
+    """The text that `FOLDER / "sub" / "words.txt"` adds to a path: sub/words.txt; empty where there is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+        return os.path.join(_joined(node.left), str(node.right.value))
+    return ""

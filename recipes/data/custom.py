@@ -143,11 +143,21 @@ def _compiled(path: Path) -> Template:
 class _Part:
     """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
-    def __init__(self, files: Sequence[Path], conversion: Conversion, mistakes: Mistakes, progress: Progress):
-        """Make a row of each record; a record that cannot be used is added to `mistakes`."""
+    def __init__(
+        self,
+        files: Sequence[Path],
+        conversion: Conversion,
+        mistakes: Mistakes,
+        progress: Progress,
+        whole_columns: dict[str, bool],
+    ) -> None:
+        """Make a row of each record; a record that cannot be used is added to `mistakes`.
+
+        `whole_columns` has for each other column of both splits whether each of its floats is a whole number.
+        """
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
-        self._whole: dict[str, bool] = {}  # other column -> whether each of its floats is a whole number
+        self._whole, self._truth = whole_columns, conversion.columns.ground_truth
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
         self._kept = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115, it is gone with this object
@@ -182,7 +192,7 @@ class _Part:
             row, rest, pictures = pickle.load(self._kept)
             if is_chosen:
                 # A column that only other records have is None here, as in a data set of TRL's.
-                fields = {name: rest.get(name) for name in self._whole if name in rest or name != "ground_truth"}
+                fields = {name: rest.get(name) for name in self._whole if name in rest or name != self._truth}
                 fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
                 row["extra_info"] |= {"split": split, "index": sources.total()}
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
@@ -240,11 +250,11 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
     Raises:
         RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
     """
-    digests, mistakes = conversion.digests, Mistakes(conversion.columns)
+    digests, mistakes, columns = conversion.digests, Mistakes(conversion.columns), dict[str, bool]()
     with progress_bar() as progress:
-        train = test = _Part(conversion.train, conversion, mistakes, progress)
+        train = test = _Part(conversion.train, conversion, mistakes, progress, columns)
         if conversion.val:
-            test = _Part(conversion.val, conversion, mistakes, progress)
+            test = _Part(conversion.val, conversion, mistakes, progress, columns)
         mistakes.check()
         validates = [True] * len(test.prompts) if conversion.val else test.prompts.held_out(conversion.val_share)
         shared = train.prompts.shared_with(test.prompts.keys(validates))
@@ -299,7 +309,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     if not target.is_file():
         mistakes = Mistakes(conversion.columns)
         with progress_bar() as progress:
-            part = _Part(conversion.train, conversion, mistakes, progress)
+            part = _Part(conversion.train, conversion, mistakes, progress, {})
         mistakes.check()
         every = [True] * len(part.prompts)
         rows = part.rows(every, "test", with_images=part.most_images > 0, sources=Counter())
@@ -337,13 +347,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     train, test = splits
     for line in _summary(train, test, folder, conversion):
         log(line)
-    defaults = ("val_share", "prompt_key", "answer_key", "image_key")
-    changes: dict[str, Any] = {
-        "data.train_files": str(folder / "train.parquet"),
-        "data.val_files": str(folder / "test.parquet"),
-        **{f"data.{name}": None for name in ("system_prompt", "format_prompt", "data_source")},
-        **{f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in defaults},
-    }
+    files = {"data.train_files": str(folder / "train.parquet"), "data.val_files": str(folder / "test.parquet")}
+    changes: dict[str, Any] = {**files, **_OF_CONVERTED}
     if train.counts["most_images"] and not recipe.source_of("worker.rollout.limit_images").by_user:
         changes["worker.rollout.limit_images"] = train.counts["most_images"]
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
@@ -363,6 +368,16 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
     if room <= settings.max_prompt_length:
         return recipe
     return replaced(recipe, {limit: room}, "the longest prompt in the embedded model's tokens")
+
+
+_USED_UP = ("system_prompt", "format_prompt", "data_source", "val_share", "prompt_key", "answer_key", "image_key")
+_OF_CONVERTED = {f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in _USED_UP}
+"""Keys of converted rows: their text is finished, and their columns have our names."""
+
+
+def of_converted(recipe: Recipe) -> Recipe:
+    """The recipe for rows that were converted by it."""
+    return replaced(recipe, _OF_CONVERTED, "converted")
 
 
 def _conversion(recipe: Recipe) -> Conversion | None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from recipes.data.rows import conversation_mistake, read_rows
 from recipes.errors import RecipeError
 
-WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
 BOM = b"\xef\xbb\xbf"
 CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has the last message"""
 
@@ -117,7 +117,8 @@ class Record:
     images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
     solution: str  # a response that earns the full score, if the file has one
     id: str  # the record's own, empty where it has none
-    # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`, or if it is no text.
+    # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`, or if it is no text: a
+    # reward of TRL's form gets them as they are.
     rest: Mapping[str, Any]
 
 
@@ -149,6 +150,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     """Return the record behind a JSON value. Raises RecordError that names the place, and the field at fault."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
+    raw = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in raw.items()}
     given = {name: value for name, value in raw.items() if value is not None}
     given.setdefault("data_source", columns.data_source)
     for name in (columns.prompt, *([columns.ground_truth] if columns.truth_needed else []), "data_source"):
@@ -163,7 +165,9 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         raise RecordError(what, place, f"use one of {', '.join(columns.sources)}")
     if not isinstance(solution, str):
         raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
-    used = (columns.prompt, columns.images, "ground_truth", "data_source", "solution", "id")
+    used = [columns.prompt, columns.images, "data_source", "solution", "id"]
+    if columns.ground_truth == "ground_truth" and isinstance(raw.get("ground_truth"), str | None):
+        used.append("ground_truth")
     return Record(
         place,
         _messages(prompt, columns, place),
@@ -173,13 +177,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         shown if isinstance(shown := given.get(columns.images) or [], list) else [shown],
         solution,
         _id(given.get("id", ""), place),
-        {name: value for name, value in raw.items() if name not in used or _is_typed_truth(name, value)},
+        {name: value for name, value in raw.items() if name not in used},
     )
-
-
-def _is_typed_truth(name: str, value: Any) -> bool:
-    """Whether this is a truth that `Record.ground_truth` has as JSON, and a reward of TRL's form gets as it is."""
-    return name == "ground_truth" and value is not None and not isinstance(value, str)
 
 
 def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str]]:
@@ -321,9 +320,17 @@ def _constant(name: str) -> Any:
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
 
-    Empty cells are null. A prompt or a list of images may be JSON in its cell. A ground truth 7.0 is 7, as in a parquet
-    file: pandas writes whole numbers so where their column had gaps.
+    Empty cells are null. A prompt or a list of images may be JSON in its cell. Where every ground truth is written like
+    7.0, they are whole numbers: pandas writes them so where their column had gaps.
     """
+    truth = mistakes.columns.ground_truth
+    cells = (row.get(truth) for _, row in _csv_rows(path, Mistakes(mistakes.columns)))
+    are_whole = all(cell is None or WHOLE_FLOAT.fullmatch(cell) for cell in cells)
+    for place, row in _csv_rows(path, mistakes):
+        yield place, {**row, truth: row[truth].removesuffix(".0")} if are_whole and row.get(truth) else row
+
+
+def _csv_rows(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, dict[str, Any]]]:
     csv.field_size_limit(16 << 20)
     names: list[str] = []
     place = Place(str(path), 1)
@@ -357,8 +364,6 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
         except (ValueError, RecursionError):
             return cell  # a prompt may well begin with a bracket
         return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
-    if name == columns.ground_truth and WHOLE_FLOAT.fullmatch(cell.strip()):
-        return cell.strip().removesuffix(".0")
     return cell if cell.strip() else None
 
 

@@ -130,6 +130,19 @@ def prompt_column(recipe: Recipe) -> str:
     return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
 
 
+def prompt_template(recipe: Recipe) -> str:
+    """The text of EasyR1's `format_prompt`, which stands around each prompt; empty where there is none."""
+    file = recipe.data.format_prompt
+    return Path(file).read_text(encoding="utf-8").strip() if file else ""
+
+
+def formatted(prompt: str, template: str) -> str:
+    """A prompt in EasyR1's `format_prompt`, where there is one, as `content`."""
+    from jinja2 import Template
+
+    return Template(template).render(content=prompt) if template else prompt
+
+
 def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     """The columns that the engine reads in every row; `a.b` is the field `b` of the struct `a`."""
     if recipe.engine == "easyr1":

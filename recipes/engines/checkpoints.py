@@ -254,8 +254,12 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+CHOSEN_BY = ("metric", "reward", "validation")
+"""The metric, and digests of the reward and of the validation's questions and sampling."""
+
+
 class Best(NamedTuple):
-    """The kept best checkpoint: its step, its validation, and the metric and reward that it was chosen by."""
+    """The kept best checkpoint: its step, its validation's value, and what it was chosen by."""
 
     step: int
     value: float
@@ -266,7 +270,7 @@ def best_checkpoint(folder: Path) -> Best | None:
     """The kept best in a folder of checkpoints; None where there is none."""
     try:
         facts = json.loads((folder / BEST / BEST_FACTS).read_text(encoding="utf-8"))
-        return Best(int(facts["step"]), float(facts["value"]), {name: facts[name] for name in ("metric", "reward")})
+        return Best(int(facts["step"]), float(facts["value"]), {name: facts[name] for name in CHOSEN_BY})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

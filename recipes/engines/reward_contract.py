@@ -105,14 +105,15 @@ def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
     Raises:
         ValueError: the accuracy is no number in [0, 1], or `acc` and `accuracy` differ.
     """
-    stated = {name: as_number(parts[name]) for name in ACCURACY if name in parts}
-    for name, value in stated.items():
+    stated: list[float] = []
+    for name in (name for name in ACCURACY if name in parts):
+        value = as_number(parts[name])
         if value is None or not -SAME <= value <= 1.0 + SAME:
             raise ValueError(f"{name} is {parts[name]!r}, not a number in [0, 1]")
-    if len(set(stated.values())) > 1:
+        stated.append(1.0 if is_right(value) else max(value, 0.0))
+    if stated and max(stated) - min(stated) > SAME:
         raise ValueError(f"acc is {parts['acc']!r} and accuracy {parts['accuracy']!r}: state one accuracy")
-    value = next(iter(stated.values()), None)
-    return None if value is None else min(max(value, 0.0), 1.0)
+    return stated[0] if stated else None
 
 
 def is_right(accuracy: float | None) -> bool | None:

@@ -27,6 +27,8 @@ from recipes.python_files import awaited, find_beside, loaded, split_function
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
 NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
 """Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
+SINGLE_TURN = {"num_turns": 2, "rollout_reward_scores": {}}
+"""What verl adds to the `extra_info` of a response: prompt and response are two turns."""
 SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
 
 
@@ -221,12 +223,13 @@ def _as_trl(call: Call) -> dict[str, Any]:
     prompt = json.loads(extra["asked"])
     completion = call.response if isinstance(prompt, str) else [{"role": "assistant", "content": call.response}]
     row = {"data_source": call.data_source, "ground_truth": None if call.ground_truth == "" else call.ground_truth}
-    row |= {"solution": extra["solution"], "id": extra["id"], **json.loads(extra["fields"] or "{}")}
+    row |= {"solution": extra["solution"] or None, "id": extra["id"], **json.loads(extra["fields"] or "{}")}
     return {name: [value] for name, value in {**row, "prompts": prompt, "completions": completion}.items()}
 
 
 def _only(answers: Any) -> Any:
-    """The one answer in TRL's list; None, which means not applicable, counts as 0."""
+    """The one answer in TRL's list or array; None, which means not applicable, counts as 0."""
+    answers = answers.tolist() if hasattr(answers, "tolist") else answers
     if not isinstance(answers, list | tuple) or len(answers) != 1:
         raise TypeError(f"a reward of TRL's form returns a list with a number for each completion, not {answers!r}")
     return 0.0 if answers[0] is None else answers[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from recipes import paths
 from recipes.errors import RecipeError
-from recipes.evaluation.cache import ResponseFile, hash_file, responses_for
+from recipes.evaluation.cache import ResponseFile, responses_for
 from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.figures import draw_all
 from recipes.evaluation.metrics import Collector, PassSummary, main_metric, metric_of
@@ -55,7 +55,7 @@ def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> li
         for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled)):
             if sampling is not None:
                 generator = subject.generator(plan.engine)
-                file = responses_for(subject.model_hash, hash_file(plan.data), sampling, generator)
+                file = responses_for(subject.model_hash, plan.asked, sampling, generator)
                 file = files.setdefault(file.path, file)
                 passes.append(Pass(subject, name, sampling, file, Collector(sampling, clusters)))
     return passes
@@ -69,7 +69,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     Returns:
         The result, and the folder with the report.
     """
-    questions = load_questions(plan.data, plan.limit)
+    questions = load_questions(plan.data, plan.limit, plan.read)
     identity = plan.identity(len(questions))
     target = target_folder(plan, identity)
     passes = passes_of(plan, clusters_of(questions))

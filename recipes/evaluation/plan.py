@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native
-from recipes.data.custom import convert_one, ready
+from recipes.data.custom import convert_one, of_converted, ready
+from recipes.data.rows import prompt_column, prompt_template
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.questions import has_images
+from recipes.evaluation.questions import OF_VERL, Read, has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -42,6 +43,7 @@ class EvaluationPlan:
     reward: Reward  # scores the responses
     sampled: Sampling  # of the sampled pass
     greedy: Sampling | None  # of the greedy pass; None for the signal probe
+    read: Read = OF_VERL  # what of a row is prompt and ground truth
     limit: int | None = None  # how many of the first rows of `data` are asked, None for all
     batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
@@ -78,6 +80,13 @@ class EvaluationPlan:
             return "analyse"
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
+    @property
+    def asked(self) -> str:
+        """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
+        parts = [hash_file(self.data), self.read.prompt, self.read.template]
+        is_verls = parts[1:] == [OF_VERL.prompt, OF_VERL.template]
+        return parts[0] if is_verls else hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
 
@@ -87,6 +96,7 @@ class EvaluationPlan:
             "kind": self.kind,
             "models": {subject.label: subject.model_hash for subject in self.subjects},
             "data": {"path": str(self.data), "sha256": hash_file(self.data), "questions": questions},
+            "read": self.read._asdict(),
             "limit": self.limit,
             "reward": {
                 "path": str(self.reward.path),
@@ -121,13 +131,15 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     subjects = _subjects(options, recipe)
     if options.data:
         data = convert_one(options.data, recipe, command_line())
+        read = _read(recipe if data == options.data else of_converted(recipe))
     else:
-        data = _recipes_data(recipe, log, train=options.analyse)
+        data, read = _recipes_data(recipe, log, train=options.analyse)
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
         data=data,
         reward=recipe_reward(recipe),
+        read=read,
         sampled=sampled,
         greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0, top_k=-1),
         limit=options.limit,
@@ -170,7 +182,7 @@ def _recipe(options: Options) -> Recipe:
     return recipe
 
 
-def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
+def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, Read]:
     """The recipe's training or validation file, made and converted as the launcher does, if needed."""
     recipe = ready(recipe, log)
     key = "data.train_files" if train else "data.val_files"
@@ -183,7 +195,14 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> Path:
         )
     if not files[0].is_file():
         raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data")
-    return files[0]
+    return files[0], _read(recipe)
+
+
+def _read(recipe: Recipe) -> Read:
+    """What the recipe's engine reads of finished rows."""
+    in_column = recipe.engine == "easyr1"
+    template = prompt_template(recipe) if in_column else ""
+    return Read(prompt_column(recipe), recipe.data.answer_key if in_column else "", template)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:

@@ -7,17 +7,33 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recipes.data.rows import IMAGE_MARK, first_id
+from recipes.data.rows import IMAGE_MARK, first_id, formatted
+from recipes.engines.easyr1.reward import opened
 from recipes.errors import RecipeError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-COLUMNS = ("prompt", "reward_model", "data_source")
-OPTIONAL = ("extra_info", "answer", "id")
+OPTIONAL = ("reward_model", "data_source", "extra_info", "id")
 ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
+
+
+class Read(NamedTuple):
+    """What the trainer's engine reads of a row: verl chat messages and the truth beside them, EasyR1 two columns."""
+
+    prompt: str = "prompt"  # column of the chat messages, or of a text, which is one message of the user
+    answer: str = ""  # EasyR1's column of the ground truth; empty for verl
+    template: str = ""  # EasyR1's `format_prompt` around the text
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that a file must have."""
+        return (self.prompt, self.answer) if self.answer else (self.prompt, "reward_model", "data_source")
+
+
+OF_VERL = Read()
 
 
 @dataclass(frozen=True)
@@ -31,8 +47,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0  # number of images in the prompt
     images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
-    # The column `answer`, the ground truth for a reward in EasyR1's form; empty if there is no such column.
-    answer: str = ""
+    answer: str = ""  # the ground truth as EasyR1 reads it; empty for verl
     id: str = ""  # the column `id`; empty if there is no such column
     truth: Any = None  # the ground truth as it is stored, which verl gives to a reward; None: as text
 
@@ -44,20 +59,20 @@ class Question:
         return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
-def load_questions(path: Path, limit: int | None = None) -> list[Question]:
+def load_questions(path: Path, limit: int | None = None, read: Read = OF_VERL) -> list[Question]:
     """The rows of a parquet file, or its first `limit`. Images stay in the file until `with_images` reads them.
 
     Raises:
         RecipeError: the file is not parquet, lacks a column, is empty, or has a row without a gold answer.
     """
-    file = _open(path)
+    file = _open(path, read.needed)
     total = file.metadata.num_rows
     if total == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
     there = file.schema_arrow.names
-    columns = [name for name in (*COLUMNS, *OPTIONAL) if name in there]
+    columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
     records = _records(file, columns, set(range(min(limit or total, total))), ROWS_AT_ONCE)
-    return [_question(path, row, record, has_images="images" in there) for row, record in records]
+    return [_question(path, row, record, read, has_images="images" in there) for row, record in records]
 
 
 def clusters_of(questions: Sequence[Question]) -> list[int] | None:
@@ -92,7 +107,7 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
         yield replace(question, images=images)
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def _open(path: Path, needed: Iterable[str] = ()) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -101,7 +116,7 @@ def _open(path: Path) -> pq.ParquetFile:
     except pa.ArrowInvalid as error:
         what = f"{path} is not a parquet file: {error}"
         raise RecipeError(what, where="--data", fix="use a file that a data_prep script wrote") from error
-    missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
+    missing = [name for name in needed if name not in file.schema_arrow.names]
     if missing:
         raise RecipeError(
             f"{path} has no column {missing[0]}",
@@ -125,21 +140,25 @@ def _records(
             return
 
 
-def _question(path: Path, row: int, record: dict[str, Any], *, has_images: bool) -> Question:
-    gold = (record["reward_model"] or {}).get("ground_truth")
+def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_images: bool) -> Question:
+    answer = record[read.answer] if read.answer else None
+    source, gold = opened(answer) if read.answer else ("", (record["reward_model"] or {}).get("ground_truth"))
     if gold is None:
         fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
         raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)
-    messages = [{"role": message["role"], "content": message["content"]} for message in record["prompt"]]
+    asked = record[read.prompt]
+    if isinstance(asked, str):
+        asked = [{"role": "user", "content": formatted(asked, read.template)}]
+    messages = [{"role": message["role"], "content": message["content"]} for message in asked]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     return Question(
         row,
         messages,
         str(gold),
-        record["data_source"],
+        record.get("data_source") or source,
         record.get("extra_info") or {},
         images,
-        answer=str(record.get("answer") or ""),
+        answer="" if answer is None else str(answer),
         id=str(record.get("id") or ""),
         truth=gold,
     )

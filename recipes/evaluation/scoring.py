@@ -14,10 +14,10 @@ from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, RewardError, is_right
-from recipes.engines.reward_function import Call, RewardFunction, in_module
+from recipes.engines.reward_function import SINGLE_TURN, Call, RewardFunction, in_module
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
-from recipes.python_files import contents, split_function
+from recipes.python_files import contents, named_files, split_function
 
 if TYPE_CHECKING:
     from recipes.config import Recipe
@@ -58,7 +58,7 @@ class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
 
     `sha256` covers the reward's code: the file, the files that it loads from its own folder, and the function's name;
-    with several rewards, the files and names of each. The keyword arguments are not part of it.
+    with several rewards, the files and names of each. Of the keyword arguments it covers the files that they name.
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:
@@ -69,7 +69,7 @@ class Reward:
         parts = self.arguments["rewards"] if self.path == WEIGHTED else []
         for part in parts:
             load_reward(part)  # errors in one are reported before anything is generated
-        files = contents([f"{self.path}:{name}", *parts])
+        files = contents([f"{self.path}:{name}", *parts]) | named_files(self.arguments)
         self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
         # This switch also accepts answers outside a marker, as base models give them; both accuracies are reported.
         named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
@@ -105,7 +105,7 @@ class Reward:
             return replace(easyr1_reward.call_of(item, self.function.form), row=question.id or question.row)
         truth = question.ground_truth if question.truth is None else question.truth
         row = question.id or question.row
-        return Call(question.data_source, response.text, truth, dict(question.extra_info), row=row)
+        return Call(question.data_source, response.text, truth, {**question.extra_info, **SINGLE_TURN}, row=row)
 
     def _alone(self, function: RewardFunction, call: Call) -> Answer | RewardError:
         try:

@@ -23,7 +23,7 @@ from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.files import sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
-from recipes.python_files import contents
+from recipes.python_files import contents, named_files
 from recipes.runs.folder import Change
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
@@ -67,6 +67,7 @@ def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
             content[key] = _file(value) if leaf.info.path else value
     for name, value in native(recipe).items():
         (settings if _VERL_SETTINGS.fullmatch(name) else content)[f"{NATIVE}{name}"] = value
+        content |= named_files(value, f"the file of {name}")
     return Attempt(after_step, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
@@ -104,9 +105,7 @@ def _decides_order(name: str) -> bool:
 
 def _reward(recipe: Recipe) -> dict[str, str]:
     """The digests of the rewards' files, and of the files that their arguments name."""
-    arguments = recipe.worker.reward.reward_function_kwargs
-    named = {f"argument {name}": _file(value) for name, value in arguments.items() if isinstance(value, str)}
-    return contents(functions(recipe)) | {name: digest for name, digest in named.items() if digest}
+    return contents(functions(recipe)) | named_files(recipe.worker.reward.reward_function_kwargs)
 
 
 def _model(recipe: Recipe) -> dict[str, Any]:

@@ -6,13 +6,12 @@ Every image is opened; the model's own processor counts the tokens of the larges
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK, prompt_column, read_rows, structured
+from recipes.data.rows import IMAGE_MARK, formatted, prompt_column, prompt_template, read_rows, structured
 from recipes.errors import RecipeError, counted
 from recipes.model_files import PROCESSORS, local_model
 from recipes.preflight import data_files
@@ -65,11 +64,13 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
     """
     from PIL import Image
 
-    prompt_key, image_key, wrap = prompt_column(recipe), recipe.data.image_key, _prompt_format(recipe)
+    prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
     for number, row in enumerate(read_rows(str(file), (prompt_key, image_key), ROWS_AT_ONCE)):
         prompt, images = row.get(prompt_key), row.get(image_key) or []
-        messages = [{"role": "user", "content": wrap(prompt)}] if isinstance(prompt, str) else prompt or []
+        messages = (
+            [{"role": "user", "content": formatted(prompt, template)}] if isinstance(prompt, str) else prompt or []
+        )
         places = sum(str(message.get("content")).count(IMAGE_MARK) for message in messages)
         where = f"{file}, row {number}, counted from 0"
         if places != len(images) or len(images) > limit:
@@ -114,16 +115,6 @@ def opened(image: Any, folder: str | None) -> Any:
     return Image.open(
         BytesIO(image) if isinstance(image, bytes) else Path(folder or ".") / image.removeprefix("file://")
     )
-
-
-def _prompt_format(recipe: Recipe) -> Callable[[str], str]:
-    """Return EasyR1's formatting of a prompt: its `format_prompt`, with the prompt as `content`."""
-    if not recipe.data.format_prompt:
-        return str
-    from jinja2 import Template
-
-    template = Template(Path(recipe.data.format_prompt).read_text(encoding="utf-8").strip())
-    return lambda prompt: template.render(content=prompt)
 
 
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:

@@ -32,7 +32,7 @@ def pair(first: Dump, second: Dump) -> Paired:
     """
     where = f"{first.file} and {second.file}"
     if first.measure != second.measure:
-        what = f"one has a {first.measure} and the other a {second.measure}: their rewards differ"
+        what = f"one is measured by {first.measure} and the other by {second.measure}: their rewards differ"
         raise RecipeError(what, where=where)
     same, _ = _shared(first, second)
     if not same:

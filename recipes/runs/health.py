@@ -21,7 +21,7 @@ from recipes.engines.reward_contract import RIGHT, SAME, TRAINING_ACCURACY, ZERO
 from recipes.errors import counted
 from recipes.runs import rollout_mismatch
 from recipes.runs.metrics import KL, Series, Step, number, series
-from recipes.runs.responses import Measured, measured
+from recipes.runs.responses import Measured, measured, of_last_measure
 from recipes.statistics import asked
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
@@ -177,10 +177,11 @@ def _rollout(run: Evidence) -> Verdict:
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
-    steps = sorted(run.validations)
+    validations = of_last_measure(run.validations)
+    steps = sorted(validations)
     if len(steps) < 2:
         raise Unknown("fewer than two validations")
-    last, every = run.validations[steps[-1]], [run.validations[step] for step in steps]
+    last, every = validations[steps[-1]], [validations[step] for step in steps]
     if all(each.error == 0 for each in every):
         raise Unknown("every question has the same value in each validation")
     before, now = _windows([entry for entry in run.series("critic/score/mean") if entry[0] <= steps[-1]])

@@ -17,7 +17,7 @@ from recipes.runs.compare import mean_of, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
 from recipes.runs.metrics import KL, Series, duration, number, seconds
-from recipes.runs.responses import Dump, Measured, Response, read_validations
+from recipes.runs.responses import Dump, Measured, Response, of_last_measure, read_validations
 from recipes.statistics import Interval
 
 TEMPLATE = "report.html.j2"
@@ -31,9 +31,12 @@ def write(folder: Path, output: Path) -> Path:
     from markupsafe import Markup
 
     run = read(folder)
-    validations, notes = read_validations(folder, run.recipe)
+    every, notes = read_validations(folder, run.recipe)
+    validations = of_last_measure(every)
+    if others := [str(step) for step in every if step not in validations]:
+        notes.append(f"validations of steps {', '.join(others)} left out: the reward then had another measure")
     curve = {step: mean_of(dump) for step, dump in validations.items()}
-    measure = next((dump.measure for dump in reversed(validations.values())), run.measure)
+    measure = next((dump.measure for dump in validations.values()), run.measure)
     measured = {step: Measured.of(dump) for step, dump in validations.items()}
     found = findings(Evidence(run.history, run.recipe, measured))
     alarms = [finding for finding in found if finding.alarming]

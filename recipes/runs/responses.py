@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
@@ -166,6 +166,15 @@ class Measured(NamedTuple):
         """Measure the validation of a dump."""
         value, error = fmean(response.value for response in dump.responses), standard_error(dump.means, dump.clusters)
         return cls(dump.measure, value, error, len(dump.means), len(set(dump.clusters)))
+
+
+Each = TypeVar("Each", Dump, Measured)
+
+
+def of_last_measure(validations: Mapping[int, Each]) -> dict[int, Each]:
+    """The validations whose measure is the last one's; another reward may have stated none, or one."""
+    last = validations[max(validations)].measure if validations else ""
+    return {step: each for step, each in validations.items() if each.measure == last}
 
 
 def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:

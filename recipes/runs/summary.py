@@ -24,7 +24,7 @@ from recipes.runs.compare import mean_of, shown, title
 from recipes.runs.folder import RunFiles
 from recipes.runs.log import TrainerError
 from recipes.runs.metrics import Step, number, read_history, validations
-from recipes.runs.responses import read_validations
+from recipes.runs.responses import of_last_measure, read_validations
 from recipes.runs.supervise import Outcome
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
-    dumps = {at: dump for at, dump in read_validations(run_dir(experiment), recipe)[0].items() if at <= step}
+    every, _ = read_validations(run_dir(experiment), recipe)
+    dumps = of_last_measure({at: dump for at, dump in every.items() if at <= step})
     ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")

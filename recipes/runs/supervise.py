@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from recipes.config import Recipe, to_yaml
+from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.rewards import functions
 from recipes.config.variables import positive_number
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
+from recipes.files import sha256
 from recipes.paths import ROOT, relative_to_cwd
-from recipes.python_files import contents
+from recipes.python_files import contents, named_files
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
@@ -218,7 +219,7 @@ class BestCheckpoint:
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
-        self._reward = reward_digest(recipe)
+        self._chosen_by = {"reward": reward_digest(recipe), "validation": validation_digest(recipe)}
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
@@ -226,7 +227,7 @@ class BestCheckpoint:
         if validated is None or not math.isfinite(validated.mean) or last is None or last.step != step.step:
             return
         measure, value = validated.measure, validated.mean
-        best, chosen_by = best_checkpoint(self._folder), {"metric": measure, "reward": self._reward}
+        best, chosen_by = best_checkpoint(self._folder), {"metric": measure, **self._chosen_by}
         if best and best.chosen_by == chosen_by and value <= best.value:
             return
         try:
@@ -239,10 +240,22 @@ class BestCheckpoint:
 
 
 def reward_digest(recipe: Recipe) -> str:
-    """A digest of the reward: its files, arguments, weights and length penalty."""
+    """A digest of the reward: its files, arguments with the files that they name, weights and length penalty."""
     reward = recipe.worker.reward
-    parts = [contents(functions(recipe)), reward.reward_function_kwargs, reward.reward_weights]
-    return hashlib.sha256(json.dumps([*parts, reward.overlong_buffer.model_dump()], default=str).encode()).hexdigest()
+    arguments = reward.reward_function_kwargs
+    parts = [contents(functions(recipe)), arguments, named_files(arguments), reward.reward_weights]
+    return _digest([*parts, reward.overlong_buffer.model_dump()])
+
+
+def validation_digest(recipe: Recipe) -> str:
+    """A digest of what a validation asks and how it samples: the files, and `worker.rollout.val_override_config`."""
+    files = [Path(each.path) for each in path_keys(recipe) if each.key == "data.val_files"]
+    sampling = recipe.worker.rollout.val_override_config
+    return _digest([[sha256(file) for file in files if file.is_file()], sampling.model_dump()])
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:

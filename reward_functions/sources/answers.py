@@ -24,6 +24,7 @@ SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"
 SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _PHRASE = re.compile(r"answer(?:[*_]{0,3}[:：]| is\b[*_]{0,3}[:：]?)", re.IGNORECASE)
+_BEFORE = re.compile(r"^(?:[ \t\n*_]|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on a line of its own
 _END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` or `</answer>`
 
 
@@ -61,7 +62,7 @@ def find(response: str) -> Statement:
         return Statement(rest[: max(end, 0)].strip()[: LONGEST + 1], "field" if end != -1 else "truncated", text)
     if not rest.strip():
         return Statement("", "truncated", text)
-    return Statement(_line(rest if mark == "####" else rest.lstrip(" \t\n*_")), "line", text)
+    return Statement(_line(rest if mark == "####" else _BEFORE.sub("", rest)), "line", text)
 
 
 def _last_phrase(text: str, word: str) -> tuple[int, str]:

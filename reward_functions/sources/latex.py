@@ -25,6 +25,7 @@ SECONDS = 4  # CPU seconds per question, so that a loaded machine does not turn 
 HARD_S = 60.0  # wall-clock seconds per question
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
+_MARKDOWN = re.compile(r"^[*_`]+|(?<![\^_*`])[*_`]+(?=\.?$)")  # at the edges; the star of x^* is the formula's
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 # The helper's environment variables: what Python needs to find math-verify; no keys, no tokens.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
@@ -128,5 +129,6 @@ def judge(statement: str, gold: str) -> str:
 
 
 def formula(text: str) -> str:
-    r"""Return the whole text as one formula in `\boxed{}`, with full-width digits and minus signs as ASCII."""
-    return f"\\boxed{{{_DELIMITER.sub('', text.translate(answers.SPELLINGS)).strip().removesuffix('.')}}}"
+    r"""Return the whole text as one formula in `\boxed{}`: digits and minus signs as ASCII, no Markdown around it."""
+    inner = _MARKDOWN.sub("", text.translate(answers.SPELLINGS).strip())
+    return f"\\boxed{{{_DELIMITER.sub('', inner).strip().removesuffix('.')}}}"

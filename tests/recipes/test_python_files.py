@@ -110,6 +110,7 @@ OPENED = [
     ("words.txt", "open(os.path.dirname(__file__) + '/words.txt')"),
     ("words.txt", "open(f'{{Path(__file__).parent}}/words.txt')"),
     ("vocab", "open('vocab')"),
+    ("sub/words.txt", "open(Path(__file__).parent / 'sub' / 'words.txt')"),
     ("../words.txt", "open('../words.txt')"),
     ("{outside}", "open('{outside}')"),
 ]

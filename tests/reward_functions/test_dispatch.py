@@ -12,6 +12,8 @@ from recipes.paths import ROOT
 from recipes.python_files import own_files
 from tests.reward_functions.sandboxes import dispatch, needs_sandbox
 
+pytestmark = pytest.mark.timeout(300)  # a program's own seconds, and a queue for a core
+
 CODE = {"inputs": ["2"], "outputs": ["4"]}
 PROGRAM = "```python\nprint(int(input()) * 2)\n```"
 # source -> (truth, right response, wrong response)

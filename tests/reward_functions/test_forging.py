@@ -6,6 +6,8 @@ import pytest
 
 from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
+pytestmark = pytest.mark.timeout(300)  # a program's own seconds, and a queue for a core
+
 programs = dispatch.programs
 
 *FORGING, (_, TESTS) = (

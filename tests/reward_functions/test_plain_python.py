@@ -10,7 +10,8 @@ import pytest
 from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
 HERE = Path(__file__).parent
-programs, pytestmark = dispatch.programs, needs_sandbox
+programs = dispatch.programs
+pytestmark = [needs_sandbox, pytest.mark.timeout(300)]  # a program's own seconds, and a queue for a core
 
 
 def ordinary_programs() -> dict[str, tuple[str, str]]:
@@ -33,7 +34,6 @@ def plainly(program: str, stdin: str, folder: Path) -> str | None:
     return done.stdout.decode() if done.returncode == 0 else None
 
 
-@pytest.mark.timeout(300)  # sixty programs, twice
 def test_programs_print_what_they_print_under_plain_python(tmp_path):
     ordinary = ordinary_programs()
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.reward_functions.sandboxes import dispatch, needs_sandbox, sandbox
 
-pytestmark = needs_sandbox
+pytestmark = [needs_sandbox, pytest.mark.timeout(300)]  # a program's own seconds, and a queue for a core
 
 TIGHT = sandbox.Limits(test_s=0.4, wall_s=5.0, total_s=1.0, total_wall_s=6.0, memory_bytes=128 << 20)
 BRIEF = replace(TIGHT, test_s=0.2, wall_s=0.5, total_s=0.5, total_wall_s=1.2)  # for what is to be ended

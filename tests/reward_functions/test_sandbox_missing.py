@@ -1,6 +1,7 @@
 """Where no sandbox works nothing is run, and the message says what to install or to allow."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """An empty folder as PATH, for a bubblewrap of our own."""
+    sandbox._lock_files()  # before a test says that it is root
     for cached in (sandbox._options, sandbox._as_nobody):
         cached.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -60,6 +62,16 @@ def test_root_starts_the_sandbox_as_nobody_where_that_works(path, monkeypatch, w
     prefix = "--reuid 65534 --regid 65534 --clear-groups --no-new-privs"
     assert (path / "asked").read_text().startswith(f"{prefix} {path}/bwrap")
     assert sandbox._as_nobody(f"{path}/bwrap") == ((f"{path}/setpriv", *prefix.split()) if works else ())
+
+
+def test_waiting_for_a_core_takes_none_of_a_programs_time(path, monkeypatch):
+    monkeypatch.setattr(sandbox, "_lock_files", lambda: [path / "door", path / "core"])
+    fake(path, 'printf "ran 6 0\\nworks\\n"')
+    with ThreadPoolExecutor(1) as pool:
+        with sandbox.slot():
+            run = pool.submit(sandbox.run, "script", "", [""], sandbox.Limits(total_wall_s=0.2))
+            time.sleep(0.5)
+        assert run.result() == [{"status": "ran", "output": "works\n"}]
 
 
 def test_waiting_programs_take_every_core_that_is_free(tmp_path, monkeypatch):

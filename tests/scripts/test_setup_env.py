@@ -96,6 +96,7 @@ def wait_for_pip(checkout: Checkout) -> None:
     deadline = time.monotonic() + 30
     while not checkout.calls and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert checkout.calls
 
 
 def test_the_first_time_installs_the_second_does_nothing_and_what_changed_is_installed_again(checkout):

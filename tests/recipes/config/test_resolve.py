@@ -118,6 +118,7 @@ def test_a_resolved_recipe_loads_as_itself(write, hardware):
 
 
 def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
+    monkeypatch.delenv("ARTIFACTS_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("")
     recipe = resolve("worker.reward.reward_function=./mine.py:score", "data.train_files=none.parquet")

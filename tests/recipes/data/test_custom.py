@@ -81,6 +81,13 @@ def test_a_truth_that_is_no_text_is_a_column_of_a_reward_of_trls_form_too(tmp_pa
         RewardFunction(reward).score(Call("qa", "", row["reward_model"]["ground_truth"], row["extra_info"]))
     assert seen == {0: "0", 1: None, 2: 4, 3: ["a"]}
 
+    own = {"answer": "7", "ground_truth": "a text"}
+    rows = [record(0, **own), record(1, **{**own, "ground_truth": None}), record(2, **own)]
+    (train, test), _ = made(Conversion((write(tmp_path, rows, "other.jsonl"),), columns=Columns(ground_truth="answer")))
+    for row in train + test:
+        RewardFunction(reward).score(Call("qa", "", row["reward_model"]["ground_truth"], row["extra_info"]))
+    assert seen == {0: "a text", 1: None, 2: "a text", 3: ["a"]}, "the truth is in another column"
+
 
 def test_a_gap_in_a_column_is_none_and_whole_numbers_that_it_made_floats_are_whole_again(tmp_path):
     """TRL's rewards take every column in every row, and `str(right) in text` failed for 5.0."""
@@ -162,6 +169,19 @@ def test_what_cannot_be_used_is_named(tmp_path, records, template, where):
         (tmp_path / "t.jinja").write_text(template)
     file = None if template is None else tmp_path / "t.jinja"
     assert where in mistake(lambda: made(Conversion((write(tmp_path, records),), template=file))).where
+
+
+def test_a_column_has_one_type_in_training_and_validation_and_nan_is_a_gap(tmp_path):
+    import pandas
+
+    for name, prompts, levels in (("train", "abc", [5.0, 2.5, None]), ("val", "de", [6.0, 7.0])):
+        table = {"prompt": list(prompts), "ground_truth": "1", "data_source": "qa", "level": levels}
+        pa_table = pa.Table.from_pandas(pandas.DataFrame(table), preserve_index=False)
+        levels_as_nan = pa.array([float("nan") if level is None else level for level in levels])
+        pq.write_table(pa_table.set_column(3, "level", levels_as_nan), tmp_path / f"{name}.parquet")
+    (train, test), _ = made(Conversion((tmp_path / "train.parquet",), (tmp_path / "val.parquet",)))
+    levels = [json.loads(row["extra_info"]["fields"])["level"] for row in train + test]
+    assert repr(levels) == "[5.0, 2.5, None, 6.0, 7.0]"
 
 
 def test_given_validation_data_is_kept_whole_and_not_trained_on(tmp_path):

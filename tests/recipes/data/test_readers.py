@@ -154,6 +154,13 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
         assert (found.ground_truth, found.id) == (truth, "7")
 
 
+def test_a_csv_column_with_fractions_or_other_texts_is_taken_as_it_is(tmp_path):
+    """`3.0` among 2.5 and 3.8 is a text to a reward that compares texts, and so is the version 3.0."""
+    for other, truths in ((2.5, ["2.5", "3.0"]), ("x", ["x", "3.0"]), ("07.0", ["07.0", "3.0"]), (-4.0, ["-4", "3"])):
+        table = f"prompt,ground_truth,data_source\na,{other},qa\nb,3.0,qa\n"
+        assert [each.ground_truth for each in read(tmp_path, "a.csv", table)] == truths
+
+
 @pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])
 def test_a_mistake_names_the_files_own_column(tmp_path, broken):
     lines = [json.dumps({"frage": "q", "antwort": 1} | each) for each in ({}, broken)]

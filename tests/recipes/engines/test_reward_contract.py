@@ -14,7 +14,7 @@ from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
 from recipes.engines.reward_contract import Contract, RewardError, is_right
-from recipes.engines.reward_function import Call, RewardFunction, in_file
+from recipes.engines.reward_function import SINGLE_TURN, Call, RewardFunction, in_file
 from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
 from tests.mistakes import mistake
 
@@ -34,6 +34,8 @@ def answering(result):
         ({"score": -1, "accuracy": np.float32(0.25)}, -1.0, 0.25),
         ({"score": torch.tensor(2.0), "acc": 1, "accuracy": 1.0}, 2.0, 1.0),
         ({"score": 1.0, "acc": 0.2 + 0.4 + 0.3 + 0.1, "reward": 100.0}, 1.0, 1.0),  # verl averages `reward` itself
+        ({"score": 1.0, "acc": 0.7 + 0.2 + 0.1}, 1.0, 1.0),
+        ({"score": 1.0, "acc": 0.9, "accuracy": 0.9}, 1.0, 0.9),
     ],
 )
 def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, accuracy):
@@ -157,6 +159,7 @@ def test_trls_reward_gets_texts_or_messages_and_columns_and_answers_with_a_list_
     for answer in (1.0, [1.0, 2.0], ["right"], None):
         with pytest.raises(RewardError):
             of_trl(lambda completions, answer=answer, **columns: answer)
+    assert of_trl(lambda completions, solution, **_: np.array([float(solution[0] is None)], dtype=np.float32)) == 1.0
     with pytest.raises(RewardError):  # a row that the custom-task kit did not make
         RewardFunction(reward).score(Call("mine", "4", "4", {}))
 
@@ -211,6 +214,17 @@ def test_an_error_of_an_object_or_a_partial_has_its_line_and_is_one_line(functio
         RewardFunction(function).score(Call("x", "it is 4", "4"))
     assert "test_reward_contract.py:" in caught.value.where
     assert "\n" not in str(caught.value)
+
+
+def test_the_trial_and_an_evaluation_add_what_verl_adds():
+    seen = []
+
+    def reward(data_source, solution_str, ground_truth, extra_info):
+        seen.append(set(extra_info))
+        return 1.0
+
+    judged(reward)
+    assert seen == [set(SINGLE_TURN)]
 
 
 def test_verls_manager_hands_on_what_was_checked():

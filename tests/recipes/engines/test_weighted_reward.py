@@ -81,6 +81,12 @@ def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
     )
     found = [weighted_reward.compute_score("x", text, "4", rewards=[str(path)], weights=[1]) for text in ("", "late")]
     assert [each["reason"] for each in found] == [None, "late"]
+    other = tmp_path / "numbers.py"
+    other.write_text(
+        "def compute_score(*_, solution_str, **__):\n    return {'score': 1.0, 'reason': len(solution_str) or None}"
+    )
+    both = {"rewards": [str(other), str(path)], "weights": [1, 1]}
+    assert [weighted_reward.compute_score("x", text, "4", **both)["reason"] for text in ("", "late")] == [None, "4"]
 
 
 def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path, monkeypatch):

@@ -8,8 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.config import load
 from recipes.data.manifests import read_manifest
 from recipes.data.rows import write_split
+from recipes.evaluation import plan
+from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
@@ -230,3 +233,25 @@ def test_a_failed_response_has_the_lowest_score_where_scores_are_negative(world,
     assert scores == [-1.0] * 4 + [-11.0] + [-1.0] * 25
     greedy = result.models["trained"].passes["greedy"]
     assert (greedy.failures, greedy.figures["mean_score"].value) == (1, pytest.approx(-40 / 30))
+
+
+def test_a_question_is_what_the_engine_asks_in_training(world, make_data, make_row, tmp_path):
+    """EasyR1 has no system message: one text asks all, in its format; its truth is in a column of its own."""
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What?"}]
+    row = make_row(1, prompt=chat, problem="Be brief.\n\nWhat?", gold="101", chat=[chat[1]])
+    data, text = make_data(rows=[row]), tmp_path / "format.jinja"
+    text.write_text("{{ content }} Think.\n")
+
+    def asked(*keys):
+        made = world.plan(data=data, read=plan._read(load("custom", arguments=keys, environ={}, hardware="cpu")))
+        (question,) = load_questions(data, read=made.read)
+        return question.prompt, question.answer or question.truth, made.asked
+
+    of_verl, column = asked(), asked("data.prompt_key=chat")
+    of_easyr1 = asked("engine=easyr1", "data.answer_key=gold")
+    formatted = asked("engine=easyr1", f"data.format_prompt={text}")
+    assert of_verl[:2] == (chat, "2")
+    assert column[0] == [chat[1]]
+    assert of_easyr1[:2] == ([{"role": "user", "content": "Be brief.\n\nWhat?"}], "101")
+    assert formatted[0] == [{"role": "user", "content": "Be brief.\n\nWhat? Think."}]
+    assert len({each[2] for each in (of_verl, column, of_easyr1, formatted)}) == 4, "answers are cached by the prompt"

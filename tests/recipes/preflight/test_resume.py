@@ -42,6 +42,7 @@ def resumes(make):
 
 
 CONTENTS = "actor_rollout_ref.actor.checkpoint.load_contents"
+TOOLS = "actor_rollout_ref.rollout.multi_turn.tool_config_path"
 ANYWAY = "trainer.find_last_checkpoint=changed"
 
 
@@ -264,10 +265,13 @@ def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, rew
     for file in (words, judge):
         file.write_text("one")
     reward.write_text('import helper\n\nWORDS = open("words.txt")\n')
-    given = (f"worker.reward.reward_function={reward}", f"worker.reward.reward_function_kwargs.prompt={judge}")
+    tools = reward.with_name("tools.yaml")
+    tools.write_text("one")
+    arguments = f"worker.reward.reward_function_kwargs={{prompt: [{{file: {judge}}}]}}"
+    given = (f"worker.reward.reward_function={reward}", arguments, f"verl.{TOOLS}={tools}")
     attempt(make(*given))
     assert resumes(2, *given)
-    for file, name in ((words, "words.txt"), (judge, "prompt")):
+    for file, name in ((words, "words.txt"), (judge, "prompt"), (tools, TOOLS)):
         file.write_text("two")
         refused(name, *given)
         file.write_text("one")

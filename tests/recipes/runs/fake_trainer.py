@@ -81,9 +81,9 @@ def main(mode, steps):
         crash()
     write_step(start)
     for step in range(start + 1, steps + 1):
-        write_step(step, blind=mode == "blind" and step >= 2)
         if "FAKE_CHECKPOINTS" in os.environ:
             save(step)
+        write_step(step, blind=mode == "blind" and step >= 2)
         if mode == "crash" and step == 2:
             crash()
         if mode == "hang_after_exception" and step == 2:

@@ -46,6 +46,22 @@ def test_the_best_is_kept_beyond_the_limit_and_chosen_anew_with_another_reward(t
     assert validated(tmp_path, other, {12: 0.1, 14: 0.05}) == [12, 12]
 
 
+def test_the_best_is_chosen_anew_with_other_questions_other_sampling_or_another_file_of_the_reward(tmp_path):
+    words, questions = tmp_path / "words.txt", tmp_path / "val.jsonl"
+    for file in (words, questions):
+        file.write_text("one")
+    given = [f"worker.reward.reward_function_kwargs.words={words}", f"data.val_files={questions}"]
+    folder = tmp_path / "checkpoints"
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {2: 0.5}) == [2]
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {4: 0.4}) == [2]
+    words.write_text("two")
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {6: 0.3}) == [6]
+    questions.write_text("two")
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {8: 0.2}) == [8]
+    given.append("worker.rollout.val_override_config.temperature=0.3")
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {10: 0.1}) == [10]
+
+
 @pytest.mark.parametrize("key", ["trainer.val_freq", "trainer.save_freq"])
 def test_a_best_checkpoint_needs_validations_and_checkpoints(tmp_path, key):
     mistake(lambda: check(recipe(tmp_path, f"{key}=-1")), key)

@@ -141,6 +141,18 @@ def test_a_report_has_one_held_out_accuracy_where_a_run_has_several_sources(make
     assert "0.500" not in page
 
 
+def test_a_report_keeps_to_the_measure_of_the_last_reward(make_run):
+    """Step 0 was validated with a reward for which 2.5 is no accuracy of 250%."""
+    folder = make_run("changed_reward")
+    other = make_run("before", stated=False)
+    (folder / "validation" / "0.jsonl").write_text((other / "validation" / "0.jsonl").read_text())
+    assert cli("report", "changed_reward")[0] == 0
+    page = (folder / "report.html").read_text()
+    assert "validations of steps 0 left out" in page
+    assert "37.5 (24.2 to 53.0) → 75.0 (59.8 to 85.8) %" in page
+    assert "250" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+
+
 OTHER_VERSION = '{"step": 1, "data": {"loss": 0.5}}\n'
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -62,6 +63,12 @@ def threads_of_a_worker(**given: str) -> str:
     return os.read(ours, 8).decode()
 
 
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of a signal."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def scenario(name: str, server: int) -> int:
     said: dict = {"server": server, "driver": os.getpid()}
     if name == "ends":
@@ -71,12 +78,14 @@ def scenario(name: str, server: int) -> int:
         if name == "other job":
             os.environ["RAY_JOB_ID"] = "another"
         process, said["child"] = start(end)
-        process.join(30)
+        process.join()
         said["status"] = process.exitcode
     elif name in ("killed", "terminated"):
         process, said["child"] = start(wait)
+        while not handles(process.pid, signal.SIGTERM):
+            time.sleep(0.01)
         process.kill() if name == "killed" else process.terminate()
-        process.join(30)
+        process.join()
         said["status"] = process.exitcode
     elif name == "worker":
         said["threads"] = [threads_of_a_worker(**given) for given in ({}, {"OMP_NUM_THREADS": "3"})]

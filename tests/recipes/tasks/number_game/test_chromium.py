@@ -5,11 +5,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from recipes.errors import RecipeError
+from recipes.tasks.number_game import chromium
 from recipes.tasks.number_game.chromium import PAGE, ChromiumScreen, run
 from recipes.tasks.number_game.rules import Appearance, all_deals, parse_deal
 from tests.mistakes import mistake
@@ -111,12 +113,14 @@ class Stub:
         self._closed.append(self)
 
 
-def test_ctrl_c_waits_until_the_windows_are_closed():
+def test_ctrl_c_waits_until_the_windows_are_closed(monkeypatch):
     """A thread in a browser's library while Python ends is a crash."""
-    done, closed = [], []
+    done, closed, stop = [], [], threading.Event()
+    monkeypatch.setattr(chromium, "threading", SimpleNamespace(Event=lambda: stop, Thread=threading.Thread))
 
     def work(screen, job):
         _thread.interrupt_main()
+        assert stop.wait(60)
         time.sleep(0.5)
         done.append(job)
 
