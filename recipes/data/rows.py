@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,7 @@ from recipes.files import sha256, whole_folder, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from jinja2 import Template
 
     from recipes.config import Recipe
 
@@ -138,9 +140,14 @@ def prompt_template(recipe: Recipe) -> str:
 
 def formatted(prompt: str, template: str) -> str:
     """A prompt in EasyR1's `format_prompt`, where there is one, as `content`."""
+    return _compiled(template).render(content=prompt) if template else prompt
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
     from jinja2 import Template
 
-    return Template(template).render(content=prompt) if template else prompt
+    return Template(template)
 
 
 def engine_columns(recipe: Recipe) -> tuple[str, ...]:
