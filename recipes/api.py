@@ -51,7 +51,7 @@ def train(
     arguments = [f"{key}={_typed(key, value)}" for key, value in (keys or {}).items()]
     for name, value in options.items():
         arguments += [f"--{name}", _typed(name, value)]
-    task = _typed("task", task)
+    task = _typed("task", task or "")
     recipe = load(task, arguments=arguments)
     if dry_run:
         code = launch.show_plan(recipe)
@@ -81,7 +81,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in options.items()
     }
     values |= {name: Path(str(values[name])) for name in paths if name in values}
-    words = [word for word in (_typed("task", task), "analyse" if analyse else "reward") if word]
+    words = [word for word in (_typed("task", task or ""), "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
     return evaluated(chosen)[0]
 

@@ -204,5 +204,5 @@ def _names(file: Path) -> tuple[set[str], set[str]]:
 def _joined(node: ast.AST) -> str:
     """The text that `FOLDER / "sub" / "words.txt"` adds to a path: sub/words.txt; empty where there is none."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
-        return os.path.join(_joined(node.left), str(node.right.value))
+        return os.path.join(_joined(node.left), node.right.value) if isinstance(node.right.value, str) else ""
     return ""

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,18 @@ from recipes.config.schema import leaves
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
-from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records, whole
+from recipes.data.readers import (
+    ID_HINT,
+    Columns,
+    Mistakes,
+    Place,
+    Record,
+    RecordError,
+    has_whole_truths,
+    image_bytes,
+    records,
+    whole,
+)
 from recipes.data.rewards import load_reward
 from recipes.data.rows import (
     IMAGE_MARK,
@@ -250,7 +261,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
     Raises:
         RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
     """
-    digests, mistakes, columns = conversion.digests, Mistakes(conversion.columns), dict[str, bool]()
+    digests, mistakes, columns = conversion.digests, _mistakes(conversion), dict[str, bool]()
     with progress_bar() as progress:
         train = test = _Part(conversion.train, conversion, mistakes, progress, columns)
         if conversion.val:
@@ -290,6 +301,11 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         return write_data(folder, both, force=True)[0]
 
 
+def _mistakes(conversion: Conversion) -> Mistakes:
+    columns, files = conversion.columns, (*conversion.train, *conversion.val)
+    return Mistakes(replace(columns, whole_truths=has_whole_truths(files, columns)))
+
+
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     """Convert one whole file with the recipe's system prompt and template; finished rows are returned unchanged.
 
@@ -307,7 +323,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     conversion = _settings(recipe, (path.absolute(),), ())
     target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
     if not target.is_file():
-        mistakes = Mistakes(conversion.columns)
+        mistakes = _mistakes(conversion)
         with progress_bar() as progress:
             part = _Part(conversion.train, conversion, mistakes, progress, {})
         mistakes.check()

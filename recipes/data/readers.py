@@ -43,6 +43,7 @@ class Columns:
     truth_needed: bool = True  # a record without a ground truth is a mistake
     sources: tuple[str, ...] = ()  # data sources that the reward knows; empty where it takes any
     turns: bool = True  # a prompt may have several messages of the user, which EasyR1 does not take
+    whole_truths: bool = False  # whether a truth 7.0 in a CSV file is 7, see `has_whole_truths`
 
     def __post_init__(self) -> None:
         """Raise RecipeError if one column is given for two fields."""
@@ -320,17 +321,8 @@ def _constant(name: str) -> Any:
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
 
-    Empty cells are null. A prompt or a list of images may be JSON in its cell. Where every ground truth is written like
-    7.0, they are whole numbers: pandas writes them so where their column had gaps.
+    Empty cells are null. A prompt or a list of images may be JSON in its cell.
     """
-    truth = mistakes.columns.ground_truth
-    cells = (row.get(truth) for _, row in _csv_rows(path, Mistakes(mistakes.columns)))
-    are_whole = all(cell is None or WHOLE_FLOAT.fullmatch(cell) for cell in cells)
-    for place, row in _csv_rows(path, mistakes):
-        yield place, {**row, truth: row[truth].removesuffix(".0")} if are_whole and row.get(truth) else row
-
-
-def _csv_rows(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, dict[str, Any]]]:
     csv.field_size_limit(16 << 20)
     names: list[str] = []
     place = Place(str(path), 1)
@@ -364,7 +356,16 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
         except (ValueError, RecursionError):
             return cell  # a prompt may well begin with a bracket
         return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
+    if name == columns.ground_truth and columns.whole_truths:
+        cell = cell.removesuffix(".0")
     return cell if cell.strip() else None
+
+
+def has_whole_truths(paths: Iterable[Path], columns: Columns) -> bool:
+    """Whether the CSV files among these have truths like 7.0 alone: pandas writes 7 so where the column had gaps."""
+    files = [path for path in paths if READERS.get(path.suffix.lower()) is read_csv and path.is_file()]
+    truths = (row.get(columns.ground_truth) for path in files for _, row in read_csv(path, Mistakes(columns)))
+    return bool(files) and all(truth is None or WHOLE_FLOAT.fullmatch(truth) for truth in truths)
 
 
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:

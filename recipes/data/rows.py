@@ -140,11 +140,11 @@ def prompt_template(recipe: Recipe) -> str:
 
 def formatted(prompt: str, template: str) -> str:
     """A prompt in EasyR1's `format_prompt`, where there is one, as `content`."""
-    return _compiled(template).render(content=prompt) if template else prompt
+    return _format(template).render(content=prompt) if template else prompt
 
 
 @lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
+def _format(template: str) -> Template:
     from jinja2 import Template
 
     return Template(template)
@@ -155,6 +155,27 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     if recipe.engine == "easyr1":
         return (prompt_column(recipe), recipe.data.answer_key)
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
+
+
+def rows_digest(file: str) -> str:
+    """The SHA-256 of a parquet file's schema and rows, whatever wrote it; of any other file, of its bytes."""
+    return _rows_digest(file, os.stat(file).st_mtime_ns, os.stat(file).st_size)
+
+
+@lru_cache(maxsize=16)
+def _rows_digest(file: str, _mtime_ns: int, _size: int) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    digest = hashlib.sha256()
+    try:
+        with pq.ParquetFile(file) as opened:
+            digest.update(str(opened.schema_arrow.remove_metadata()).encode())
+            for batch in opened.iter_batches(4096):
+                digest.update(batch.serialize())
+    except (OSError, pa.ArrowException):
+        return sha256(Path(file))  # not readable as parquet; the data checks report it
+    return digest.hexdigest()
 
 
 def row_count(recipe: Recipe) -> int:

@@ -132,7 +132,10 @@ def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
 
 
 class Contract:
-    """Reads the answers of one reward function; all have the same keys, and a part is a number always or a text always.
+    """Reads the answers of one reward function, and requires that all have the same keys.
+
+    verl averages a part over a prompt's responses, and a text among numbers ends its validation: with `one_kind`, a
+    part is a number always or a text always.
 
     Args:
         function: the reward function, whose file and line appear in messages.
@@ -148,6 +151,7 @@ class Contract:
         """The file, line and name of the function."""
         self._key, self._numbers_alone = key, numbers_alone
         self._keys: set[str] | None = None
+        self.one_kind = True
         self._texts: dict[str, bool] = {}  # name of a part -> whether it is a text
         self._lock = threading.Lock()
 
@@ -179,7 +183,8 @@ class Contract:
             if not known:
                 what = f"the reward's {name!r} is {_shown(value)}, neither a finite number, a text nor None"
                 raise self._error(what, response, f"return {name} as one of these, or leave it out")
-            if value is not None and self._texts.setdefault(name, isinstance(value, str)) != isinstance(value, str):
+            is_text = isinstance(value, str)
+            if self.one_kind and value is not None and self._texts.setdefault(name, is_text) != is_text:
                 what = f"the reward's {name!r} is {_shown(value)}; a text for one response and a number for another"
                 raise self._error(what, response, f"return {name} as a number always, or as a text always")
         return Answer(score, accuracy, parts)

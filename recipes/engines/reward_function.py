@@ -27,8 +27,8 @@ from recipes.python_files import awaited, find_beside, loaded, split_function
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
 NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
 """Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
-SINGLE_TURN = {"num_turns": 2, "rollout_reward_scores": {}}
-"""What verl adds to the `extra_info` of a response: prompt and response are two turns."""
+EASYR1_LENGTH = "easyr1_length"
+"""Argument of a weighted sum, which hands EasyR1's `response_length` on to rewards of EasyR1's forms."""
 SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
 
 
@@ -64,6 +64,7 @@ class RewardFunction:
         parameters = inspect.signature(function).parameters
         self._of_trl = "completions" in parameters
         self._named = None if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else set(parameters)
+        self._takes_length = EASYR1_LENGTH in parameters
         sequential = sequential or getattr(function, "__globals__", {}).get("REWARD_TYPE") == SEQUENTIAL
         self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
         self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
@@ -158,7 +159,14 @@ class RewardFunction:
             given = _as_trl(call)
             return {name: given[name] for name in given if not self._named or name in self._named} | self.arguments
         given = {"data_source": call.data_source, "solution_str": call.response, "ground_truth": call.ground_truth}
+        if self._takes_length:
+            given[EASYR1_LENGTH] = call.length
         return {**given, "extra_info": call.extra_info, **self.arguments}
+
+
+def with_turns(extra_info: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A row's `extra_info` with what verl's usual manager adds for a response: prompt and response are two turns."""
+    return {"num_turns": 2, "rollout_reward_scores": {}, **(extra_info or {})}
 
 
 def find_function(module: ModuleType, location: str, engine: str = "verl") -> Callable[..., Any]:
@@ -181,7 +189,9 @@ def in_module(
 ) -> RewardFunction:
     """The reward function of a loaded file, as an engine takes it."""
     sequential = getattr(module, "REWARD_TYPE", "batch") == SEQUENTIAL
-    return RewardFunction(find_function(module, location, engine), arguments, sequential=sequential)
+    found = RewardFunction(find_function(module, location, engine), arguments, sequential=sequential)
+    found.contract.one_kind = engine == "verl"
+    return found
 
 
 def in_file(location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl") -> RewardFunction:

@@ -15,7 +15,7 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from verl.trainer.ppo import reward
 
 from recipes.engines.reward_contract import COLUMN, RewardError
-from recipes.engines.reward_function import Call, RewardFunction
+from recipes.engines.reward_function import Call, RewardFunction, with_turns
 
 
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
@@ -31,7 +31,8 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
     asked = RewardFunction(function, {**(more or {}), **given_by_recipe})
 
     def call_of(given: Mapping[str, Any]) -> Call:
-        return Call(given["data_source"], given["solution_str"], given["ground_truth"], given["extra_info"])
+        # verl's DAPO manager gives the row's `extra_info` alone.
+        return Call(given["data_source"], given["solution_str"], given["ground_truth"], with_turns(given["extra_info"]))
 
     if asked.is_async:
 

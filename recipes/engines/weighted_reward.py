@@ -27,6 +27,7 @@ def compute_score(
     *,
     rewards: Sequence[str],
     weights: Sequence[float],
+    easyr1_length: int | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
     """Return the weighted sum of the rewards as `score`, and each reward's own score as `reward/<name>`.
@@ -34,6 +35,7 @@ def compute_score(
     Args:
         rewards: `file.py`, whose function is `compute_score`, or `file.py:function`.
         weights: one for each reward.
+        easyr1_length: EasyR1's `response_length`, in tokens.
         kwargs: further arguments; each reward gets those that it names.
 
     Returns:
@@ -43,9 +45,7 @@ def compute_score(
     Raises:
         RewardError: a reward raises, or its answer breaks `recipes.engines.reward_contract`.
     """
-    of_easyr1 = isinstance(extra_info, Mapping) and list(extra_info) == ["response_length"]
-    length = extra_info["response_length"] if of_easyr1 else None
-    call = Call(data_source, solution_str, ground_truth, extra_info, length=length)
+    call = Call(data_source, solution_str, ground_truth, extra_info, length=easyr1_length)
     total, own, answers = 0.0, {}, []
     for location, weight in zip(rewards, weights, strict=True):
         answer = function_of(location, kwargs).score(call)
@@ -67,6 +67,7 @@ def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
             module = loaded(path, f"reward_{len(_functions)}_{Path(path).stem}")
             function = find_function(module, location)
             _functions[location] = RewardFunction(function, arguments_of(function, arguments))
+            _functions[location].contract.one_kind = False  # of its parts, the sum hands on the reason alone, as text
         return _functions[location]
 
 

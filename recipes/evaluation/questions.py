@@ -47,7 +47,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0  # number of images in the prompt
     images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
-    answer: str = ""  # the ground truth as EasyR1 reads it; empty for verl
+    answer: Any = None  # the ground truth as EasyR1 reads it; None for verl
     id: str = ""  # the column `id`; empty if there is no such column
     truth: Any = None  # the ground truth as it is stored, which verl gives to a reward; None: as text
 
@@ -158,7 +158,7 @@ def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_i
         record.get("data_source") or source,
         record.get("extra_info") or {},
         images,
-        answer="" if answer is None else str(answer),
+        answer=answer,
         id=str(record.get("id") or ""),
         truth=gold,
     )

@@ -14,7 +14,7 @@ from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.data.rewards import load_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, RewardError, is_right
-from recipes.engines.reward_function import SINGLE_TURN, Call, RewardFunction, in_module
+from recipes.engines.reward_function import Call, RewardFunction, in_module, with_turns
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.python_files import contents, named_files, split_function
@@ -100,12 +100,12 @@ class Reward:
     def _call(self, question: Question, response: Response) -> Call:
         """A reward's arguments, as the engine gives them in training."""
         if self.engine == "easyr1":
-            truth = question.answer or question.ground_truth
+            truth = question.ground_truth if question.answer is None else question.answer
             item = {"response": response.text, "response_length": response.tokens, "ground_truth": truth}
             return replace(easyr1_reward.call_of(item, self.function.form), row=question.id or question.row)
         truth = question.ground_truth if question.truth is None else question.truth
         row = question.id or question.row
-        return Call(question.data_source, response.text, truth, {**question.extra_info, **SINGLE_TURN}, row=row)
+        return Call(question.data_source, response.text, truth, with_turns(question.extra_info), row=row)
 
     def _alone(self, function: RewardFunction, call: Call) -> Answer | RewardError:
         try:

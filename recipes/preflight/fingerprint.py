@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from recipes.config.layers import VERL
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
+from recipes.data.rows import rows_digest
 from recipes.files import sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.python_files import contents, named_files
@@ -66,8 +65,10 @@ def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
         else:
             content[key] = _file(value) if leaf.info.path else value
     for name, value in native(recipe).items():
-        (settings if _VERL_SETTINGS.fullmatch(name) else content)[f"{NATIVE}{name}"] = value
-        content |= named_files(value, f"the file of {name}")
+        if _VERL_SETTINGS.fullmatch(name):
+            settings[f"{NATIVE}{name}"] = value
+        else:
+            content |= {f"{NATIVE}{name}": value, **named_files(value, f"the file of {name}")}
     return Attempt(after_step, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
@@ -140,23 +141,7 @@ def _rows(recipe: Recipe, key: str) -> str | None:
     files = [entry.path for entry in path_keys(recipe) if entry.key == key]
     if not all(Path(file).is_file() for file in files):
         return None
-    return _digest([_rows_of(file, os.stat(file).st_mtime_ns, os.stat(file).st_size) for file in files])
-
-
-@lru_cache(maxsize=16)
-def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    digest = hashlib.sha256()
-    try:
-        with pq.ParquetFile(file) as opened:
-            digest.update(str(opened.schema_arrow.remove_metadata()).encode())
-            for batch in opened.iter_batches(4096):
-                digest.update(batch.serialize())
-    except (OSError, pa.ArrowException):
-        return sha256(Path(file))  # not readable as parquet; the data checks report it
-    return digest.hexdigest()
+    return _digest(list(map(rows_digest, files)))
 
 
 def _files(files: Iterable[Path]) -> str:

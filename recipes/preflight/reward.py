@@ -20,7 +20,7 @@ from recipes.data.rows import read_rows, row_count
 from recipes.engines import weighted_reward
 from recipes.engines.easyr1 import reward as easyr1_reward
 from recipes.engines.reward_contract import Answer, filter_metric, is_right
-from recipes.engines.reward_function import SINGLE_TURN, Call, RewardFunction, find_function, in_module
+from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module, with_turns
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
@@ -91,7 +91,7 @@ def _call(row: dict[str, Any], recipe: Recipe) -> Call:
     """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
     gold answers need the solution."""
     source, extra = cast("str", row.get("data_source")), row.get("extra_info") or {}  # EasyR1's rows may have no source
-    return Call(source, "", _truth(row, recipe), {**extra, **SINGLE_TURN}, row=extra.get("id"))
+    return Call(source, "", _truth(row, recipe), with_turns(extra), row=extra.get("id"))
 
 
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:

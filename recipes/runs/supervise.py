@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.rewards import functions
 from recipes.config.variables import positive_number
+from recipes.data.rows import prompt_column, prompt_template, rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
-from recipes.files import sha256
 from recipes.paths import ROOT, relative_to_cwd
 from recipes.python_files import contents, named_files
 from recipes.runs import rollout_mismatch
@@ -248,10 +248,11 @@ def reward_digest(recipe: Recipe) -> str:
 
 
 def validation_digest(recipe: Recipe) -> str:
-    """A digest of what a validation asks and how it samples: the files, and `worker.rollout.val_override_config`."""
-    files = [Path(each.path) for each in path_keys(recipe) if each.key == "data.val_files"]
-    sampling = recipe.worker.rollout.val_override_config
-    return _digest([[sha256(file) for file in files if file.is_file()], sampling.model_dump()])
+    """A digest of what a validation asks and how it samples: rows, columns, longest response and sampling."""
+    files = [each.path for each in path_keys(recipe) if each.key == "data.val_files"]
+    rows = [rows_digest(file) for file in files if Path(file).is_file()]
+    read = [prompt_column(recipe), recipe.data.answer_key, prompt_template(recipe), recipe.data.max_response_length]
+    return _digest([rows, read, recipe.worker.rollout.val_override_config.model_dump()])
 
 
 def _digest(parts: list[Any]) -> str:

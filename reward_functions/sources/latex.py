@@ -25,7 +25,8 @@ SECONDS = 4  # CPU seconds per question, so that a loaded machine does not turn 
 HARD_S = 60.0  # wall-clock seconds per question
 START_S = 60.0  # for importing SymPy, on a busy machine
 LONGEST = 1000  # characters of an answer; MATH's longest gold answer has 159
-_MARKDOWN = re.compile(r"^[*_`]+|(?<![\^_*`])[*_`]+(?=\.?$)")  # at the edges; the star of x^* is the formula's
+# Markdown at the edges. A phrase may leave one side of it; a single star or bar may be the formula's own: x^*, _5C_2.
+_BOLD, _ITALIC = re.compile(r"^(?:\*\*+|__+|`+)|(?:\*\*+|__+|`+)(?=\.?$)"), re.compile(r"^([*_])(.+)\1(\.?)$")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 # The helper's environment variables: what Python needs to find math-verify; no keys, no tokens.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
@@ -130,5 +131,6 @@ def judge(statement: str, gold: str) -> str:
 
 def formula(text: str) -> str:
     r"""Return the whole text as one formula in `\boxed{}`: digits and minus signs as ASCII, no Markdown around it."""
-    inner = _MARKDOWN.sub("", text.translate(answers.SPELLINGS).strip())
-    return f"\\boxed{{{_DELIMITER.sub('', inner).strip().removesuffix('.')}}}"
+    inner = _BOLD.sub("", _DELIMITER.sub("", text.translate(answers.SPELLINGS)).strip())
+    inner = _ITALIC.sub(r"\2\3", inner).strip().removesuffix(".")
+    return f"\\boxed{{{inner}}}"

@@ -56,8 +56,7 @@ def compute_score_batch(
 def call_of(item: dict[str, Any], form: str) -> Call:
     """Convert an EasyR1 input to a call; rewards of verl's form get the truth unwrapped, others get it as stored."""
     source, truth = opened(item["ground_truth"]) if form == VERL else ("", item["ground_truth"])
-    length = item.get("response_length")
-    return Call(source, item["response"], truth, {"response_length": length}, length=length, row=item.get("id"))
+    return Call(source, item["response"], truth, {}, length=item.get("response_length"), row=item.get("id"))
 
 
 def numbers(source: str, answer: Answer) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.readers import Columns, Mistakes, records
+from recipes.data.readers import Columns, Mistakes, has_whole_truths, records
 from recipes.errors import RecipeError
 from tests.mistakes import mistake
 
@@ -150,15 +150,21 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
     table.head(1).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     table.head(1).to_parquet(tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet", "a.csv"):
-        (found,) = read(tmp_path, name, source="qa")
+        (found,) = read(tmp_path, name, source="qa", whole_truths=has_whole_truths([tmp_path / name], Columns()))
         assert (found.ground_truth, found.id) == (truth, "7")
 
 
 def test_a_csv_column_with_fractions_or_other_texts_is_taken_as_it_is(tmp_path):
-    """`3.0` among 2.5 and 3.8 is a text to a reward that compares texts, and so is the version 3.0."""
-    for other, truths in ((2.5, ["2.5", "3.0"]), ("x", ["x", "3.0"]), ("07.0", ["07.0", "3.0"]), (-4.0, ["-4", "3"])):
-        table = f"prompt,ground_truth,data_source\na,{other},qa\nb,3.0,qa\n"
-        assert [each.ground_truth for each in read(tmp_path, "a.csv", table)] == truths
+    """`3.0` among 2.5 and 3.8, in this file or another one, is a text to a reward that compares texts."""
+    columns = Columns(data_source="qa")
+    for number, (other, whole) in enumerate(((2.5, False), ("x", False), ("07.0", False), (-4.0, True), ("", True))):
+        paths = [tmp_path / f"{number}-{name}.csv" for name in ("train", "val")]
+        for path, cell in zip(paths, (3.0, other), strict=True):
+            path.write_text(f"prompt,ground_truth\na,3.0\nb,{cell}\n")
+        assert has_whole_truths(paths, columns) is whole, other
+        found = records(paths[:1], Mistakes(replace(columns, whole_truths=whole)))
+        assert [each.ground_truth for each in found] == 2 * (["3"] if whole else ["3.0"])
+    assert not has_whole_truths([tmp_path / "none.jsonl"], columns)
 
 
 @pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])

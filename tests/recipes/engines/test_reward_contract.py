@@ -14,7 +14,7 @@ from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
 from recipes.engines.reward_contract import Contract, RewardError, is_right
-from recipes.engines.reward_function import SINGLE_TURN, Call, RewardFunction, in_file
+from recipes.engines.reward_function import Call, RewardFunction, in_file, with_turns
 from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
 from tests.mistakes import mistake
 
@@ -77,6 +77,8 @@ def test_every_answer_has_the_same_keys():
     for other in ({"score": 1.0}, {"score": 1.0, "bonus": 1.0, "late": 2.0}, 1.0, {"score": 1.0, "bonus": "late"}):
         with pytest.raises(RewardError):
             contract.read(other, "c")
+    contract.one_kind = False  # on EasyR1, which takes numbers alone, and in a weighted sum
+    contract.read({"score": 1.0, "bonus": "late"}, "d")
 
 
 def test_a_reward_that_raises_names_its_line_row_and_response(tmp_path):
@@ -189,6 +191,10 @@ def judged(function, manager=CheckedRewardManager, **reward):
     return asyncio.run(run())
 
 
+BUFFER = SimpleNamespace(enable=True, len=2, penalty_factor=1.0, log=False)
+LONG = {"reward_kwargs": {"overlong_buffer_cfg": BUFFER, "max_resp_len": 4}}
+
+
 async def waits(data_source, solution_str, ground_truth, extra_info=None):
     await asyncio.sleep(0)
     return {"score": 2.0, "accuracy": 0.5}
@@ -216,15 +222,16 @@ def test_an_error_of_an_object_or_a_partial_has_its_line_and_is_one_line(functio
     assert "\n" not in str(caught.value)
 
 
-def test_the_trial_and_an_evaluation_add_what_verl_adds():
+@pytest.mark.parametrize("manager", [CheckedRewardManager, CheckedDapoRewardManager])
+def test_the_trial_and_an_evaluation_give_what_verls_managers_give(manager):
     seen = []
 
     def reward(data_source, solution_str, ground_truth, extra_info):
         seen.append(set(extra_info))
         return 1.0
 
-    judged(reward)
-    assert seen == [set(SINGLE_TURN)]
+    judged(reward, manager, **LONG)
+    assert seen == [set(with_turns({}))]
 
 
 def test_verls_manager_hands_on_what_was_checked():
@@ -237,11 +244,7 @@ def test_verls_manager_hands_on_what_was_checked():
 
 
 def test_dapos_penalty_is_of_the_score_and_never_of_the_accuracy():
-    class Buffer(SimpleNamespace):
-        enable, len, penalty_factor, log = True, 2, 1.0, False
-
-    long = {"reward_kwargs": {"overlong_buffer_cfg": Buffer(), "max_resp_len": 4}}
-    found = judged(answering({"score": 1.0, "acc": 1.0}), CheckedDapoRewardManager, **long)
+    found = judged(answering({"score": 1.0, "acc": 1.0}), CheckedDapoRewardManager, **LONG)
     assert (found["reward_score"], found["reward_extra_info"]["acc"]) == (0.0, 1.0)
-    found = judged(answering(1.0), CheckedDapoRewardManager, **long)
+    found = judged(answering(1.0), CheckedDapoRewardManager, **LONG)
     assert (found["reward_score"], "acc" in found["reward_extra_info"]) == (0.0, False)

@@ -6,7 +6,7 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
-from recipes.engines.reward_function import SINGLE_TURN
+from recipes.engines.reward_function import with_turns
 from recipes.evaluation.metrics import question_figures
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
@@ -54,8 +54,11 @@ def test_a_reward_gets_what_it_gets_in_training(tmp_path, engine):
     truth = ["4", "four"]
     more = {"truth": truth, "answer": "4", "extra_info": {"hint": 1}}
     (score,) = judged(Reward(str(path), engine=engine), str(truth), ["it is 4"], **more)
-    of_verl = ("gsm8k", truth, {"hint": 1, **SINGLE_TURN}, False)
-    assert score.parts["got"] == repr(of_verl if engine == "verl" else ("", "4", {"response_length": 3}, True))
+    of_verl = ("gsm8k", truth, with_turns({"hint": 1}), False)
+    assert score.parts["got"] == repr(of_verl if engine == "verl" else ("", "4", {}, True))
+    if engine == "easyr1":
+        (score,) = judged(Reward(str(path), engine=engine), "5", ["it is 5"], answer=5)
+        assert score.parts["got"] == repr(("", 5, {}, True)), "a column of numbers"
     (score,) = judged(Reward(f"{path}:of_easyr1", engine=engine), "4", ["it is 4"], answer="of the column")
     assert (score.value, score.parts["got"]) == ((7.0, "4") if engine == "verl" else (3.0, "of the column"))
 

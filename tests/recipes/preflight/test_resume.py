@@ -275,3 +275,8 @@ def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, rew
         file.write_text("two")
         refused(name, *given)
         file.write_text("one")
+    written = reward.with_name("timeline.json")
+    timeline = (*given, f"verl.ray_kwargs.timeline_json_file={written}")
+    for text in ("one", "two"):  # by verl itself
+        written.write_text(text)
+        assert resumes(2, *timeline)

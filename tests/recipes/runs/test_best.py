@@ -1,5 +1,7 @@
 """The best checkpoint is kept beyond the limit on saved steps, and chosen anew when the reward changes."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import check, load
@@ -47,16 +49,18 @@ def test_the_best_is_kept_beyond_the_limit_and_chosen_anew_with_another_reward(t
 
 
 def test_the_best_is_chosen_anew_with_other_questions_other_sampling_or_another_file_of_the_reward(tmp_path):
-    words, questions = tmp_path / "words.txt", tmp_path / "val.jsonl"
-    for file in (words, questions):
-        file.write_text("one")
+    words, questions = tmp_path / "words.txt", tmp_path / "val.parquet"
+    words.write_text("one")
+    pq.write_table(pa.table({"prompt": ["one"]}), questions)
     given = [f"worker.reward.reward_function_kwargs.words={words}", f"data.val_files={questions}"]
     folder = tmp_path / "checkpoints"
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {2: 0.5}) == [2]
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {4: 0.4}) == [2]
     words.write_text("two")
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {6: 0.3}) == [6]
-    questions.write_text("two")
+    pq.write_table(pa.table({"prompt": ["one"]}), questions, compression="zstd")
+    assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {7: 0.2}) == [6], "the same rows"
+    pq.write_table(pa.table({"prompt": ["two"]}), questions)
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {8: 0.2}) == [8]
     given.append("worker.rollout.val_override_config.temperature=0.3")
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {10: 0.1}) == [10]
