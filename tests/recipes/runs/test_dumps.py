@@ -65,8 +65,9 @@ def test_rows_of_one_question_are_not_independent(tmp_path):
     assert (found.questions, found.different, found.error) == (13, 4, pytest.approx(0.29, abs=0.01))
 
 
-def test_rows_whose_images_may_differ_are_told_apart_by_their_ids(tmp_path):
+def test_rows_whose_images_may_differ_are_told_apart_by_their_ids(tmp_path, monkeypatch):
     """The texts of the prompts are alike; the second row with the same content has `-2` behind its id."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))  # the checkout's may have a run of the recipe
     (tmp_path / "validation").mkdir()
     ids, history = ["0" * 20, "0" * 20 + "-2", "photo", "photo-2"], [Step(3, {"val-core/x/acc/mean@1": 0.5})]
     lines = [response(f"{i}_0_0", 1.0, row_id=row) for i, row in enumerate(ids)]
