@@ -55,6 +55,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def json_sha256(values: Any) -> str:
+    """Hex SHA-256 of values as JSON, their keys sorted; what JSON does not know counts as its text."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """A new folder to write into; it replaces `target` when the block succeeds, and is deleted when it raises."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import re
@@ -47,7 +46,7 @@ from recipes.data.rows import (
 )
 from recipes.data.splits import MOST_VALIDATION, Prompts
 from recipes.errors import RecipeError
-from recipes.files import sha256
+from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
@@ -97,9 +96,8 @@ class Conversion:
             facts[name] = [(str(path.parent), path.suffix.lower(), self.digests[path]) for path in files]
         for name in ("system_prompt", "template"):
             facts[name] = facts[name] and self.digests[facts[name]]
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         stem = re.sub(r"[^\w-]+", "_", self.train[0].stem)[:40] or "data"
-        return data_dir("custom") / f"{stem}-{digest[:12]}"
+        return data_dir("custom") / f"{stem}-{json_sha256(facts)[:12]}"
 
 
 def _messages(record: Record, system: str, template: Template | None) -> list[dict[str, str]]:

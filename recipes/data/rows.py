@@ -24,7 +24,7 @@ import recipes
 from recipes.config.path_keys import path_keys
 from recipes.data.manifests import Manifest, find_manifest, manifest_path
 from recipes.errors import RecipeError
-from recipes.files import sha256, whole_folder, write_whole
+from recipes.files import json_sha256, sha256, whole_folder, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,9 +138,11 @@ def prompt_template(recipe: Recipe) -> str:
     return Path(file).read_text(encoding="utf-8").strip() if file else ""
 
 
-def formatted(prompt: str, template: str) -> str:
-    """A prompt in EasyR1's `format_prompt`, where there is one, as `content`."""
-    return _format(template).render(content=prompt) if template else prompt
+def chat_of(prompt: Any, template: str) -> list[dict[str, str]]:
+    """The chat messages of a prompt: itself, or a text as one message of the user, in EasyR1's `format_prompt`."""
+    if not isinstance(prompt, str):
+        return prompt or []
+    return [{"role": "user", "content": _format(template).render(content=prompt) if template else prompt}]
 
 
 @lru_cache(maxsize=8)
@@ -157,13 +159,17 @@ def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
-def rows_digest(file: str) -> str:
-    """The SHA-256 of a parquet file's schema and rows, whatever wrote it; of any other file, of its bytes."""
-    return _rows_digest(file, os.stat(file).st_mtime_ns, os.stat(file).st_size)
+def rows_digest(recipe: Recipe, key: str) -> str | None:
+    """The SHA-256 of a split's rows, file by file, whatever the files' paths and whatever wrote them; None where a file
+    is not here."""
+    files = [entry.path for entry in path_keys(recipe) if entry.key == key]
+    if not all(Path(file).is_file() for file in files):
+        return None
+    return json_sha256([_rows_of(file, os.stat(file).st_mtime_ns, os.stat(file).st_size) for file in files])
 
 
 @lru_cache(maxsize=16)
-def _rows_digest(file: str, _mtime_ns: int, _size: int) -> str:
+def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -54,7 +54,7 @@ def compute_score(
         answers.append(answer)
     accuracy = next((answer.accuracy for answer in answers if answer.accuracy is not None), None)
     reason = next((str(found) for answer in answers if (found := answer.parts.get("reason")) is not None), None)
-    named = dict.fromkeys(["reason"] * any("reason" in answer.parts for answer in answers), reason)
+    named = {"reason": reason} if any("reason" in answer.parts for answer in answers) else {}
     return Answer(total, accuracy, {**own, **named}).as_verl()
 
 

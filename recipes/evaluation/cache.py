@@ -15,7 +15,7 @@ from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
-from recipes.files import sha256, write_whole
+from recipes.files import json_sha256, sha256, write_whole
 
 
 def evaluations() -> Path:
@@ -102,8 +102,7 @@ def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator
     the same answers from one seed. The number of rows is not part of it: a larger `--limit` adds to the file.
     """
     key = {"model": model_hash, "data": data_hash, "sampling": asdict(sampling), "generator": generator}
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return ResponseFile(evaluations() / "cache" / f"{digest[:16]}.jsonl")
+    return ResponseFile(evaluations() / "cache" / f"{json_sha256(key)[:16]}.jsonl")
 
 
 def hash_file(path: Path) -> str:

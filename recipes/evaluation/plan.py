@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from recipes.evaluation.questions import OF_VERL, Read, has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
+from recipes.files import json_sha256
 from recipes.paths import command_line
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class EvaluationPlan:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
         parts = [hash_file(self.data), self.read.prompt, self.read.template]
         is_verls = parts[1:] == [OF_VERL.prompt, OF_VERL.template]
-        return parts[0] if is_verls else hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return parts[0] if is_verls else json_sha256(parts)
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -158,7 +157,7 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
     Raises RecipeError if `output` exists and may not be overwritten.
     """
     if plan.output is None:
-        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+        key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
     if plan.output.exists() and not plan.overwrite:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recipes.data.rows import IMAGE_MARK, first_id, formatted
+from recipes.data.rows import IMAGE_MARK, chat_of, first_id
 from recipes.engines.easyr1.reward import opened
 from recipes.errors import RecipeError
 
@@ -146,9 +146,7 @@ def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_i
     if gold is None:
         fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
         raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)
-    asked = record[read.prompt]
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": formatted(asked, read.template)}]
+    asked = chat_of(record[read.prompt], read.template)
     messages = [{"role": message["role"], "content": message["content"]} for message in asked]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     return Question(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from recipes.engines.reward_contract import Answer, RewardError, is_right
 from recipes.engines.reward_function import Call, RewardFunction, in_module, with_turns
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
+from recipes.files import json_sha256
 from recipes.python_files import contents, named_files, split_function
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Reward:
         for part in parts:
             load_reward(part)  # errors in one are reported before anything is generated
         files = contents([f"{self.path}:{name}", *parts]) | named_files(self.arguments)
-        self.sha256 = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+        self.sha256 = json_sha256(files)
         # This switch also accepts answers outside a marker, as base models give them; both accuracies are reported.
         named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
         self._flexible = in_module(module, location, {**self.arguments, FLEXIBLE: True}, engine) if named else None

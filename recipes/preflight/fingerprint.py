@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config import Recipe, path_keys
+from recipes.config import Recipe
 from recipes.config.layers import VERL
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.rewards import functions
 from recipes.config.schema import leaves
 from recipes.data.rows import rows_digest
-from recipes.files import sha256
+from recipes.files import json_sha256, sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.python_files import contents, named_files
 from recipes.runs.folder import Change
@@ -54,7 +54,10 @@ class Attempt:
 def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
     """Return the attempt of this recipe after a step; reads its rows, its reward and pieces of its weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
-    content |= {TRAINING_ROWS: _rows(recipe, "data.train_files"), VALIDATION_ROWS: _rows(recipe, "data.val_files")}
+    content |= {
+        TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
+        VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
+    }
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
         value = recipe.value(key)
@@ -116,7 +119,7 @@ def _model(recipe: Recipe) -> dict[str, Any]:
     words = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
     code = sorted(folder.glob("*.py")) if folder and model.trust_remote_code else []
     return {
-        MODEL: _digest([_weights(file) for file in weight_files(folder)]) if folder else None,
+        MODEL: json_sha256([_weights(file) for file in weight_files(folder)]) if folder else None,
         CONFIG: _file(folder / "config.json") if folder else None,
         GENERATION: _file(folder / "generation_config.json") or "" if folder else None,  # "": there is none
         TOKENIZER: _files(words / name for name in TOKENIZER_FILES) if words else None,
@@ -136,22 +139,10 @@ def _weights(file: Path) -> list[Any]:
     return [file.name, size, digest.hexdigest()]
 
 
-def _rows(recipe: Recipe, key: str) -> str | None:
-    """The digest of a split's rows, file by file, whatever the files' paths; None where a file is not here."""
-    files = [entry.path for entry in path_keys(recipe) if entry.key == key]
-    if not all(Path(file).is_file() for file in files):
-        return None
-    return _digest(list(map(rows_digest, files)))
-
-
 def _files(files: Iterable[Path]) -> str:
-    return _digest([[file.name, sha256(file)] for file in files if file.is_file()])
+    return json_sha256([[file.name, sha256(file)] for file in files if file.is_file()])
 
 
 def _file(path: str | Path | None) -> str | None:
     """The digest of a file; None where there is none."""
     return sha256(Path(path)) if path and Path(path).is_file() else None
-
-
-def _digest(parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

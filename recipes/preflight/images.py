@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK, formatted, prompt_column, prompt_template, read_rows, structured
+from recipes.data.rows import IMAGE_MARK, chat_of, prompt_column, prompt_template, read_rows, structured
 from recipes.errors import RecipeError, counted
 from recipes.model_files import PROCESSORS, local_model
 from recipes.preflight import data_files
@@ -67,10 +67,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
     prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
     for number, row in enumerate(read_rows(str(file), (prompt_key, image_key), ROWS_AT_ONCE)):
-        prompt, images = row.get(prompt_key), row.get(image_key) or []
-        messages = (
-            [{"role": "user", "content": formatted(prompt, template)}] if isinstance(prompt, str) else prompt or []
-        )
+        messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
         places = sum(str(message.get("content")).count(IMAGE_MARK) for message in messages)
         where = f"{file}, row {number}, counted from 0"
         if places != len(images) or len(images) > limit:

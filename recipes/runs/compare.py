@@ -77,9 +77,7 @@ def compared(first: Run, second: Run) -> RenderableType:
     measures = sorted({dump.measure for each in dumps for dump in each.values()})
     means = Table("step", first.name, second.name, title=title(*measures), box=None, pad_edge=False)
     for step in sorted(dumps[0].keys() | dumps[1].keys()):
-        cells = [shown(mean_of(dump), dump.measure) if (dump := each.get(step)) else "-" for each in dumps]
-        named = [f"{each[step].measure} " if step in each and len(measures) > 1 else "" for each in dumps]
-        means.add_row(str(step), *map("".join, zip(named, cells, strict=True)))
+        means.add_row(str(step), *(_cell(each.get(step), name_measure=len(measures) > 1) for each in dumps))
     for name in TRAINING:
         series = [run.series(*SHOWN[name]) for run in (first, second)]
         means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
@@ -92,6 +90,12 @@ def compared(first: Run, second: Run) -> RenderableType:
     return Group(
         means, verdict, *(f"note: {note}" for note in notes), settings if settings.rows else "no setting differs"
     )
+
+
+def _cell(dump: Dump | None, *, name_measure: bool) -> str:
+    if dump is None:
+        return "-"
+    return (f"{dump.measure} " if name_measure else "") + shown(mean_of(dump), dump.measure)
 
 
 def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dump], notes: list[str]) -> str:

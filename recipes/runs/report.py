@@ -71,7 +71,8 @@ def _tiles(run: Run, curve: dict[int, Interval], measure: str) -> list[tuple[str
     ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
     sources = len(run.validated.means) if run.validated else 0
     held_out = ends[-1].value if ends else run.validated.mean if run.validated else None
-    best = f"step {run.best.step}{f', mean over {sources} data sources' * (sources > 1)}" if run.best else ""
+    best = f"step {run.best.step}" if run.best else ""
+    best += f", mean over {sources} data sources" if run.best and sources > 1 else ""
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
         (f"held-out {measure}", number(held_out), " → ".join(shown(each, measure) for each in ends) + unit),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import signal
@@ -13,14 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recipes.config import Recipe, path_keys, to_yaml
+from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import functions
 from recipes.config.variables import positive_number
 from recipes.data.rows import prompt_column, prompt_template, rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
+from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd
 from recipes.python_files import contents, named_files
 from recipes.runs import rollout_mismatch
@@ -244,19 +243,14 @@ def reward_digest(recipe: Recipe) -> str:
     reward = recipe.worker.reward
     arguments = reward.reward_function_kwargs
     parts = [contents(functions(recipe)), arguments, named_files(arguments), reward.reward_weights]
-    return _digest([*parts, reward.overlong_buffer.model_dump()])
+    return json_sha256([*parts, reward.overlong_buffer.model_dump()])
 
 
 def validation_digest(recipe: Recipe) -> str:
     """A digest of what a validation asks and how it samples: rows, columns, longest response and sampling."""
-    files = [each.path for each in path_keys(recipe) if each.key == "data.val_files"]
-    rows = [rows_digest(file) for file in files if Path(file).is_file()]
     read = [prompt_column(recipe), recipe.data.answer_key, prompt_template(recipe), recipe.data.max_response_length]
-    return _digest([rows, read, recipe.worker.rollout.val_override_config.model_dump()])
-
-
-def _digest(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+    sampling = recipe.worker.rollout.val_override_config.model_dump()
+    return json_sha256([rows_digest(recipe, "data.val_files"), read, sampling])
 
 
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
