@@ -19,9 +19,9 @@ ensure()
 
 import typer
 
-from recipes.data.rewards import load_reward
 from recipes.errors import reported_errors
 from recipes.paths import artifacts, command_line
+from recipes.rewards.loading import load_reward
 from recipes.statistics import Interval
 from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Episode, planned

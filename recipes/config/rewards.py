@@ -1,4 +1,4 @@
-"""The reward of a recipe as one call: a function, or several with weights through `engines/weighted_reward.py`."""
+"""The reward of a recipe as one call: a function, or several with weights through `rewards/weighted.py`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT
 from recipes.python_files import helpers, name_of, split_function
 
-WEIGHTED = ROOT / "recipes" / "engines" / "weighted_reward.py"
-WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "engines" / "reward_with_helpers.py", "RECIPES_REWARD_FILE"
+WEIGHTED = ROOT / "recipes" / "rewards" / "weighted.py"
+WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "rewards" / "with_helpers.py", "RECIPES_REWARD_FILE"
 """If a reward imports files beside it, the trainer loads the file WITH_HELPERS in its place; the environment variable
 that REWARD_FILE names then holds the reward's path."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
@@ -50,12 +50,12 @@ def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
 
 
 def loaded_by_trainer(path: str) -> str:
-    """The file that the trainer loads: the reward's own, or `reward_with_helpers.py` if it imports files beside it."""
+    """The file that the trainer loads: the reward's own, or `rewards/with_helpers.py` if it imports files beside it."""
     return str(WITH_HELPERS) if helpers(Path(path)) else path
 
 
 def reward_variables(recipe: Recipe) -> dict[str, str]:
-    """The variables that `reward_with_helpers.py` reads; none where the trainer loads the reward itself."""
+    """The variables that `rewards/with_helpers.py` reads; none where the trainer loads the reward itself."""
     call = reward_call(recipe)
     path = split_function(call[0])[0] if call else ""
     return {REWARD_FILE: path} if call and loaded_by_trainer(path) != path else {}

@@ -32,7 +32,6 @@ from recipes.data.readers import (
     records,
     whole,
 )
-from recipes.data.rewards import load_reward
 from recipes.data.rows import (
     IMAGE_MARK,
     Row,
@@ -50,6 +49,7 @@ from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
+from recipes.rewards.loading import load_reward
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -235,7 +235,7 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes]) 
     except RecipeError as error:
         raise RecordError(error.what, record.place, error.fix) from error
     row.pop("images", None)
-    # Of a row EasyR1 passes a reward only this column and the id. `engines/easyr1/reward.py` takes the data source out
+    # Of a row EasyR1 passes a reward only this column and the id. `rewards/easyr1.py` takes the data source out
     # of it for rewards of verl's form; `reward_functions/dispatch.py` does so itself.
     row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
     return row

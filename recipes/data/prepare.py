@@ -11,11 +11,11 @@ from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.data.manifests import Manifest
-from recipes.data.rewards import load_reward
 from recipes.data.rows import Row, Split, write_data
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT, command_line
 from recipes.progress_bar import progress_bar
+from recipes.rewards.loading import load_reward
 
 
 def is_to_make(recipe: Recipe) -> bool:

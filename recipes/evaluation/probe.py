@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from recipes.data.rows import read_rows, write_split
-from recipes.engines.reward_contract import is_right
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
 from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.questions import Question
+from recipes.rewards.contract import is_right
 
 
 def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:

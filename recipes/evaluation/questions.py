@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, chat_of, first_id
-from recipes.engines.easyr1.reward import opened
 from recipes.errors import RecipeError
+from recipes.rewards.easyr1 import opened
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

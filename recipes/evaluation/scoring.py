@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.config.rewards import WEIGHTED, reward_call
-from recipes.data.rewards import load_reward
-from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_contract import Answer, RewardError, is_right
-from recipes.engines.reward_function import Call, RewardFunction, in_module, with_turns
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.files import json_sha256
 from recipes.python_files import contents, named_files, split_function
+from recipes.rewards import easyr1 as easyr1_reward
+from recipes.rewards.contract import Answer, RewardError, is_right
+from recipes.rewards.function import Call, RewardFunction, in_module, with_turns
+from recipes.rewards.loading import load_reward
 
 if TYPE_CHECKING:
     from recipes.config import Recipe

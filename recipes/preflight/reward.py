@@ -15,15 +15,15 @@ from typing import Any, cast
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
-from recipes.data.rewards import load_reward
 from recipes.data.rows import read_rows, row_count
-from recipes.engines import weighted_reward
-from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_contract import Answer, filter_metric, is_right
-from recipes.engines.reward_function import Call, RewardFunction, find_function, in_module, with_turns
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
+from recipes.rewards import easyr1 as easyr1_reward
+from recipes.rewards import weighted
+from recipes.rewards.contract import Answer, filter_metric, is_right
+from recipes.rewards.function import Call, RewardFunction, find_function, in_module, with_turns
+from recipes.rewards.loading import load_reward
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -61,12 +61,11 @@ def trial(recipe: Recipe) -> list[str]:
     shared, judges = recipe.worker.reward.reward_function_kwargs, [call]
     if is_weighted(recipe):
         judges = [
-            (part, weighted_reward.arguments_of(find_function(load_reward(part), part), shared))
-            for part in functions(recipe)
+            (part, weighted.arguments_of(find_function(load_reward(part), part), shared)) for part in functions(recipe)
         ]
     files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
-    engine = "verl" if is_weighted(recipe) else recipe.engine  # `weighted_reward.py` calls its parts by verl's names
+    engine = "verl" if is_weighted(recipe) else recipe.engine  # `rewards/weighted.py` calls its parts by verl's names
     for part, named in judges:
         in_module(load_reward(part), part, named, engine)  # raises for a function that no engine can call
         for file in files:

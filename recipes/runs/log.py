@@ -56,7 +56,7 @@ def phase_of(line: Line) -> str | None:
     return next((phase for printed, phase in PHASES.items() if printed in line.text), None)
 
 
-_REWARD_ERROR = "reward_contract.RewardError: "
+_REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
-from recipes.engines.reward_contract import ROW_ID, is_right, stated_accuracy
 from recipes.errors import RecipeError
+from recipes.rewards.contract import ROW_ID, is_right, stated_accuracy
 from recipes.runs.metrics import Step, validation
 from recipes.statistics import standard_error
 

@@ -11,10 +11,10 @@ from recipes.config import load
 from recipes.config.checks import require_supported
 from recipes.data.readers import Place, checked
 from recipes.engines.easyr1 import source
-from recipes.engines.reward_function import Call
 from recipes.paths import ROOT
 from recipes.preflight import Findings
 from recipes.preflight.reward import try_reward
+from recipes.rewards.function import Call
 from tests.docs import docs_markdown
 
 LAUNCHED = [command for page in docs_markdown.pages() for command in docs_markdown.commands(page) if command.launch]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from recipes.engines import weighted_reward
-from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_function import Call, in_file
 from recipes.paths import ROOT
 from recipes.preflight.reward import try_reward
 from recipes.python_files import awaited, contents, loaded
+from recipes.rewards import easyr1 as easyr1_reward
+from recipes.rewards import weighted
+from recipes.rewards.function import Call, in_file
 
 KEEPS_A_CLIENT = """
 import asyncio
@@ -40,7 +40,7 @@ def test_a_reward_keeps_its_client_between_responses(tmp_path):
     rows = [Call("x", "", "4", {}), Call("x", "", "5", {})]
     assert try_reward(path, "verl", rows) == []
     for _ in range(2):
-        assert weighted_reward.compute_score(**CALL, rewards=[path], weights=[1.0])["score"] == 5.0
+        assert weighted.compute_score(**CALL, rewards=[path], weights=[1.0])["score"] == 5.0
         batch = [{"response": "four", "ground_truth": "4"}] * 2
         assert [each["overall"] for each in easyr1_reward.compute_score_batch(batch, path)] == [5.0, 5.0]
 

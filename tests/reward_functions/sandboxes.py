@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 sandbox = dispatch.sandbox

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 

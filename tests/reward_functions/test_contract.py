@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
+from recipes.rewards.loading import load_reward
 
 FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}

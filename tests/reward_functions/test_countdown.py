@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 
 countdown = load_reward("reward_functions/countdown.py")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 
 dispatch = load_reward("reward_functions/dispatch.py")
 latex = dispatch.latex

@@ -154,7 +154,7 @@ WAITS = "import time\nif input() == 'wait': time.sleep(1000)\nprint('judged')"
 PATIENT = sandbox.Limits(wall_s=100.0, total_wall_s=100.0)
 JUDGE = """
 import sys
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 sandbox = load_reward("reward_functions/dispatch.py").sandbox
 sandbox.run("script", sys.argv[1], ["wait"], sandbox.Limits(wall_s=500.0, total_wall_s=500.0))
 """

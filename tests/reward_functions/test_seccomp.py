@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
+from recipes.rewards.loading import load_reward
 
 seccomp = load_reward(ROOT / "reward_functions" / "sources" / "sandboxed" / "seccomp.py")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 
 gsm8k = load_reward("reward_functions/gsm8k.py")
 qa = load_reward("reward_functions/dispatch.py").judges.qa

@@ -12,8 +12,8 @@ import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from recipes.data.rewards import load_reward
 from recipes.paths import ROOT
+from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import bucket
 from recipes.tasks.countdown.rows import ground_truth
 from recipes.tasks.gsm8k.problems import word_problems

@@ -17,10 +17,10 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
 from recipes.files import sha256, whole_folder
 from recipes.paths import ROOT, git_commit
+from recipes.rewards.loading import load_reward
 
 PLAIN_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}  # the distribution as it is
 IGNORED = -100  # the label that cross-entropy leaves out

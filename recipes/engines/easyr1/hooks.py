@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.engines import checkpoints
-from recipes.engines.reward_contract import COLUMN, DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
 from recipes.files import write_whole
+from recipes.rewards.contract import COLUMN, DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"

@@ -26,7 +26,7 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
 
 VALIDATION = "worker.rollout.val_override_config"
-ADAPTER = f"{Path(__file__).with_name('reward.py')}:compute_score_batch"
+ADAPTER = f"{ROOT / 'recipes' / 'rewards' / 'easyr1.py'}:compute_score_batch"
 """Calls a reward of any form; its arguments name the reward."""
 ACTOR = "worker.actor"
 AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}

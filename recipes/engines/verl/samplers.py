@@ -18,8 +18,8 @@ from typing import Any
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from recipes.engines.reward_contract import ACCURACY, filter_metric
 from recipes.errors import RESPONSE_FAILED
+from recipes.rewards.contract import ACCURACY, filter_metric
 
 POLL_SECONDS = 0.05
 

@@ -246,7 +246,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "reward.reward_manager.source": "importlib",
         "reward.reward_manager.name": "CheckedRewardManager",
-        "reward.reward_manager.module.path": "pkg://recipes.engines.reward_manager",
+        "reward.reward_manager.module.path": "pkg://recipes.rewards.verl",
     }
     if call := reward_call(recipe):
         path, name = split_function(call[0])

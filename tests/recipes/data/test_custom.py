@@ -13,8 +13,8 @@ from recipes.config.checks import require_supported
 from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
 from recipes.data.readers import Columns
-from recipes.engines.reward_function import Call, RewardFunction
 from recipes.paths import ROOT
+from recipes.rewards.function import Call, RewardFunction
 from tests.mistakes import mistake
 
 PIXEL = base64.b64decode(

@@ -12,9 +12,10 @@ from omegaconf import OmegaConf
 from recipes.config import load
 from recipes.config.layers import flatten, read
 from recipes.config.schema import Recipe
-from recipes.engines.easyr1 import reward, source
+from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.paths import CONFIGS
+from recipes.rewards import easyr1 as reward
 from tests.mistakes import mistake
 
 DEFAULTS = read(CONFIGS / "official" / "easyr1_defaults.yaml")["values"]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import load
-from recipes.data.rewards import load_reward
 from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.rewards.loading import load_reward
 from recipes.runs.metrics import read_history
 from tests.recipes.engines.conftest import EXACT, dumped
 

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import check, load
-from recipes.data.rewards import load_reward
-from recipes.engines.reward_contract import ROW_ID
 from recipes.engines.verl import translation as verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
+from recipes.rewards.contract import ROW_ID
+from recipes.rewards.loading import load_reward
 from recipes.runs.log import clean, first_error
 from recipes.runs.metrics import read_history
 from tests.recipes.engines.conftest import EXACT, dumped

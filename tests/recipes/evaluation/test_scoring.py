@@ -6,11 +6,11 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
-from recipes.engines.reward_function import with_turns
 from recipes.evaluation.metrics import question_figures
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
+from recipes.rewards.function import with_turns
 
 
 def judged(reward, gold, texts, **more):

@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from recipes.config import load, to_yaml
-from recipes.engines.reward_function import Call
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
+from recipes.rewards.function import Call
 from tests.mistakes import mistake
 from tests.recipes.preflight.conftest import write_rows
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.chat_server import Completion
-from recipes.data.rewards import load_reward
 from recipes.errors import RecipeError
+from recipes.rewards.loading import load_reward
 from recipes.tasks.number_game import play as player
 from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import planned

@@ -9,10 +9,10 @@ from verl.utils.import_utils import load_extern_object
 
 from recipes.config import load
 from recipes.config.rewards import reward_variables
-from recipes.engines import weighted_reward
-from recipes.engines.easyr1 import reward as easyr1_reward
-from recipes.engines.reward_contract import logged_parts, reward_metrics
 from recipes.engines.verl import translation as verl
+from recipes.rewards import easyr1 as easyr1_reward
+from recipes.rewards import weighted
+from recipes.rewards.contract import logged_parts, reward_metrics
 
 FILE = """
 import asyncio
@@ -53,11 +53,11 @@ TWO = {"score": 2.0, "reward/accuracy": -1.0, "reward/acc": 1.5, "reason": "wron
 )
 def test_the_score_is_the_weighted_sum_and_every_reward_is_a_part(path, names, weights, accuracy, expected):
     rewards = [f"{path}{name}" for name in names]
-    found = weighted_reward.compute_score(**CALL, rewards=rewards, weights=weights, bonus=0.5)
+    found = weighted.compute_score(**CALL, rewards=rewards, weights=weights, bonus=0.5)
     assert found == pytest.approx({**expected, "acc": accuracy, "accuracy": accuracy})
     entries = [{"response": "it is 4", "ground_truth": json.dumps({"data_source": "x", "ground_truth": "4"})}]
     arguments = {"rewards": rewards, "weights": weights, "bonus": 0.5}
-    (of_easyr1,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)
+    (of_easyr1,) = easyr1_reward.compute_score_batch(entries, weighted.__file__, arguments)
     same = {name: value for name, value in expected.items() if name.startswith("reward/")}
     assert of_easyr1.items() >= {"overall": expected["score"], **same}.items()
 
@@ -69,7 +69,7 @@ def test_a_reward_of_easyr1s_form_in_a_sum_gets_the_tokens_that_easyr1_counted(t
     )
     entries = [{"response": "it is 4", "response_length": 3, "ground_truth": "4"}]
     arguments = {"rewards": [str(path)], "weights": [2]}
-    (found,) = easyr1_reward.compute_score_batch(entries, weighted_reward.__file__, arguments)
+    (found,) = easyr1_reward.compute_score_batch(entries, weighted.__file__, arguments)
     assert found["overall"] == 6.0
 
 
@@ -79,14 +79,14 @@ def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
         "    return {'score': 1.0, 'reason': solution_str or None}"
     )
-    found = [weighted_reward.compute_score("x", text, "4", rewards=[str(path)], weights=[1]) for text in ("", "late")]
+    found = [weighted.compute_score("x", text, "4", rewards=[str(path)], weights=[1]) for text in ("", "late")]
     assert [each["reason"] for each in found] == [None, "late"]
     other = tmp_path / "numbers.py"
     other.write_text(
         "def compute_score(*_, solution_str, **__):\n    return {'score': 1.0, 'reason': len(solution_str) or None}"
     )
     both = {"rewards": [str(other), str(path)], "weights": [1, 1]}
-    assert [weighted_reward.compute_score("x", text, "4", **both)["reason"] for text in ("", "late")] == [None, "4"]
+    assert [weighted.compute_score("x", text, "4", **both)["reason"] for text in ("", "late")] == [None, "4"]
 
 
 def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.engines.reward_contract import Answer
-from recipes.engines.reward_function import Call, RewardFunction, find_function
 from recipes.python_files import find_beside, loaded, name_of, split_function
+from recipes.rewards.contract import Answer
+from recipes.rewards.function import Call, RewardFunction, find_function
 
 _functions: dict[str, RewardFunction] = {}
 _loading = threading.Lock()
@@ -43,7 +43,7 @@ def compute_score(
         `reason` is that of the first reward that reports one.
 
     Raises:
-        RewardError: a reward raises, or its answer breaks `recipes.engines.reward_contract`.
+        RewardError: a reward raises, or its answer breaks `recipes.rewards.contract`.
     """
     call = Call(data_source, solution_str, ground_truth, extra_info, length=easyr1_length)
     total, own, answers = 0.0, {}, []

@@ -1,7 +1,7 @@
 """verl's reward managers with checked answers; verl loads one by `reward.reward_manager.{source,name,module.path}`.
 
 verl takes whatever a reward returns: NaN becomes an advantage, and a plain number counts as accuracy. Here every answer
-is read by `recipes.engines.reward_contract`, and an error names the row.
+is read by `recipes.rewards.contract`, and an error names the row.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo import reward
 
-from recipes.engines.reward_contract import COLUMN, RewardError
-from recipes.engines.reward_function import Call, RewardFunction, with_turns
+from recipes.rewards.contract import COLUMN, RewardError
+from recipes.rewards.function import Call, RewardFunction, with_turns
 
 
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 from recipes.data.prepare import require_full_marks
-from recipes.data.rewards import load_reward
+from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import Problem
 from recipes.tasks.countdown.rows import rows
 from tests.mistakes import mistake

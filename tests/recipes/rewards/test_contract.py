@@ -13,9 +13,9 @@ import torch
 from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
-from recipes.engines.reward_contract import Contract, RewardError, is_right
-from recipes.engines.reward_function import Call, RewardFunction, in_file, with_turns
-from recipes.engines.reward_manager import CheckedDapoRewardManager, CheckedRewardManager
+from recipes.rewards.contract import Contract, RewardError, is_right
+from recipes.rewards.function import Call, RewardFunction, in_file, with_turns
+from recipes.rewards.verl import CheckedDapoRewardManager, CheckedRewardManager
 from tests.mistakes import mistake
 
 
@@ -61,7 +61,7 @@ def test_a_finite_score_is_taken_and_accuracy_is_what_is_stated(result, score, a
 def test_any_other_answer_names_file_row_and_response(result):
     with pytest.raises(RewardError) as caught:
         RewardFunction(answering(result)).score(Call("x", "it is 4" + 500 * "!", "4", row="test-17"))
-    assert "test_reward_contract.py:" in caught.value.where
+    assert "test_contract.py:" in caught.value.where
     assert "test-17" in caught.value.where
     assert "it is 4" in caught.value.where
     assert len(str(caught.value)) < 700
@@ -218,7 +218,7 @@ class Judge:
 def test_an_error_of_an_object_or_a_partial_has_its_line_and_is_one_line(function):
     with pytest.raises(RewardError) as caught:
         RewardFunction(function).score(Call("x", "it is 4", "4"))
-    assert "test_reward_contract.py:" in caught.value.where
+    assert "test_contract.py:" in caught.value.where
     assert "\n" not in str(caught.value)
 
 

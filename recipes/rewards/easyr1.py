@@ -10,8 +10,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from recipes.engines.reward_contract import Answer
-from recipes.engines.reward_function import VERL, Call, RewardFunction, in_file
+from recipes.rewards.contract import Answer
+from recipes.rewards.function import VERL, Call, RewardFunction, in_file
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # EasyR1 calls `compute_score_batch` with a list
@@ -44,7 +44,7 @@ def compute_score_batch(
         arguments: further arguments of the function.
 
     Raises:
-        RewardError: the reward raises, or an answer breaks `recipes.engines.reward_contract`.
+        RewardError: the reward raises, or an answer breaks `recipes.rewards.contract`.
     """
     function = _function(path, json.dumps(arguments or {}))
     calls = [call_of(item, function.form) for item in reward_inputs]

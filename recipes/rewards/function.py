@@ -1,4 +1,4 @@
-"""A reward function in any form that an engine calls, for one response or many; `reward_contract` reads its answers.
+"""A reward function in any form that an engine calls, for one response or many; `contract` reads its answers.
 
 | form | called as | answers |
 |---|---|---|
@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipes.engines.reward_contract import ADVICE, Answer, Contract, RewardError
 from recipes.errors import RecipeError
 from recipes.python_files import awaited, find_beside, loaded, split_function
+from recipes.rewards.contract import ADVICE, Answer, Contract, RewardError
 
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
 NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}

@@ -1,0 +1,1 @@
+"""The reward: its contract, loading by path, calling for each engine, weights, identity."""
