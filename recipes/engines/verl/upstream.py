@@ -230,6 +230,19 @@ def _one_row_each(column: Any) -> bool:
 
 
 @change(
+    "model",
+    gain="without it every run fails where TRL 1.16 or later is installed",
+    pull_request="Patch TRL's model with a value head in `load_valuehead_model`, which alone makes one.",
+)
+def no_value_head_of_trl() -> None:
+    """Where TRL is installed verl patches its model with a value head, a class that TRL no longer has.
+
+    verl/models/transformers/monkey_patch.py:352 (`if is_trl_available():`). GRPO has no value head.
+    """
+    _replace("verl.models.transformers.monkey_patch", "is_trl_available", lambda _: lambda: False)
+
+
+@change(
     "driver",
     gain="1.1 s of a step of 22 s with 2,048 responses on one GPU",
     pull_request="Return one partition at once in `get_seqlen_balanced_partitions`.",

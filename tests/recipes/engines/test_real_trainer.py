@@ -67,7 +67,7 @@ class Run:
 
 
 def start(task: str, name: str, changes: dict[str, Any], **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the trainer to its end."""
+    """Run the trainer to its end, beside a TRL without the class with a value head, as its later versions are."""
     given = {**CHEAP, **changes}
     arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
     recipe = load(task, arguments=arguments, environ={"EXPERIMENT_NAME": name, **environ}, hardware="cpu")
@@ -75,8 +75,10 @@ def start(task: str, name: str, changes: dict[str, Any], **environ: str) -> subp
     if not Path(recipe.data.val_files).exists():
         subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=True, capture_output=True)
     folder = run_dir(name)
-    folder.mkdir(parents=True)
+    (folder / "trl").mkdir(parents=True)
+    (folder / "trl" / "__init__.py").touch()
     variables = {**os.environ, **trainer_variables(recipe, folder / "metrics.jsonl")}
+    variables["PYTHONPATH"] += f"{os.pathsep}{folder}"
     command = verl.command(recipe)
     return subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True)
 
