@@ -88,6 +88,34 @@ def positions(folder: Path | None) -> int | None:
     return int(known * float(scaling.get("factor") or 1))
 
 
+VOCABULARY_BLOCK = 64
+"""vLLM fills the vocabulary up to a multiple of this before it divides it."""
+
+
+def indivisible(config: Mapping[str, Any], gpus: int) -> str | None:
+    """Return what of a model vLLM cannot divide among the GPUs of one engine, such as `5 attention heads`, or None.
+
+    vllm/config/model.py:1367 (`total_num_attention_heads % tensor_parallel_size`),
+    vllm/model_executor/layers/linear.py:1367 (`divide(self.total_num_heads, tp_size)`),
+    vllm/model_executor/layers/vocab_parallel_embedding.py:310 (`self.num_embeddings_per_partition = divide(`).
+
+    Args:
+        config: the content of `config.json`.
+    """
+    text, tower = text_config(config), config.get("vision_config") or {}
+    key_heads = text.get("num_key_value_heads") or 1
+    counts = {
+        "attention heads": text.get("num_attention_heads"),
+        "key-value heads": 0 if gpus % key_heads == 0 else key_heads,  # fewer heads than GPUs are copied
+        "hidden units of an MLP": text.get("intermediate_size"),
+        "hidden units of an expert": text.get("moe_intermediate_size"),
+        "tokens of the vocabulary": -(-(text.get("vocab_size") or 0) // VOCABULARY_BLOCK) * VOCABULARY_BLOCK,
+        "attention heads of the vision tower": tower.get("num_heads"),
+        "hidden units of the vision tower's MLP": tower.get("intermediate_size"),
+    }
+    return next((f"{count:,} {name}" for name, count in counts.items() if count and count % gpus), None)
+
+
 def gguf_file(name: str) -> Path | None:
     """The GGUF file that a path names, or the first in a folder without other weights; None if there is none."""
     path = Path(name)

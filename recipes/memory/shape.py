@@ -109,8 +109,14 @@ def shape(folder: Path | None) -> Shape | None:
 
 def published_shape(name: str) -> Shape | None:
     """The shape of a model on a hub by its name, for a model that was not fetched yet; None if it is not listed."""
+    config = published_config(name)
+    return shape_of(config) if config else None
+
+
+def published_config(name: str) -> dict[str, Any]:
+    """The sizes in the `config.json` of a model on a hub, by its name; empty if it is not listed."""
     plain = re.sub(r"-(instruct|base)(-\d+)?$", "", name.partition("@")[0].lower())
-    return next((shape_of(config) for known, config in published().items() if known.lower() == plain), None)
+    return next((config for known, config in published().items() if known.lower() == plain), {})
 
 
 @cache

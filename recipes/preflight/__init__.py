@@ -20,6 +20,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
     "chat template": (model.check_chat_template, ("model",)),
+    "tensor parallelism": (model.check_tensor_parallel, ()),
     "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
     "data": (data_files.check_data, ()),
@@ -84,14 +85,15 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
 def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
-    Of a plan for GPUs that are not here, only the memory is checked, and the data if no file of it is missing.
+    Of a plan for GPUs that are not here, only memory and tensor parallelism are checked, and the data if no file of it
+    is missing.
 
     Args:
         skip: checks to leave out; a plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.circumstances.planned_gpus is not None:
-        checked = {"memory"} if missing else {"memory", "data"} - set(skip)
+        checked = {"tensor parallelism", "memory"} | ({"data"} - set(skip) if not missing else set())
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare))

@@ -6,9 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
+from recipes.config.accounting import divisors
 from recipes.config.names import native
 from recipes.errors import RecipeError
-from recipes.model_files import TOKENIZERS, gguf_file, local_model, model_config, positions, read_json, weight_files
+from recipes.memory.shape import published_config
+from recipes.model_files import (
+    TOKENIZERS,
+    gguf_file,
+    indivisible,
+    local_model,
+    model_config,
+    positions,
+    read_json,
+    weight_files,
+)
 from recipes.paths import model_dir
 
 POINTER_BYTES = 1024
@@ -87,6 +98,20 @@ def _check_adapters(recipe: Recipe) -> None:
             f"leave {named[0]} out, or set trainer.save_hf_model to false",
             "worker.actor.model.lora.target_modules",
         )
+
+
+def check_tensor_parallel(recipe: Recipe) -> list[str]:
+    """Raise where vLLM cannot divide the model among the GPUs of an engine, which it finds after a minute."""
+    key, path = "worker.rollout.tensor_parallel_size", recipe.worker.actor.model.model_path or ""
+    config, size = model_config(local_model(path)) or published_config(path), recipe.worker.rollout.tensor_parallel_size
+    if whole := indivisible(config, size):
+        fitting = [str(each) for each in divisors(recipe.n_gpus) if not indivisible(config, each)]
+        raise recipe.error(
+            f"{key} is {size}, which does not divide the model's {whole} ({path})",
+            f"set it to {' or '.join(fitting)}",
+            key,
+        )
+    return []
 
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}

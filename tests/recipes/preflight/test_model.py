@@ -53,6 +53,35 @@ def test_weights_in_gguf_are_refused(make, tmp_path, name):
     assert "safetensors" in error.fix
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "whole", "fitting"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 8, "28 attention heads", "1 or 2 or 4"),
+        ("Qwen/Qwen2.5-VL-3B-Instruct", 8, "3,420 hidden units of the vision tower's MLP", "1 or 2 or 4"),
+        ("{}", 2, "5 attention heads", "1"),
+        ("{}", 4, None, ""),
+        ("{}", 8, "3 key-value heads", "1"),
+        ("Qwen/Qwen2.5-3B", 4, None, ""),  # of 2 key-value heads each is copied once
+        ("someone/unknown", 8, None, ""),
+    ],
+)
+def test_vllm_can_divide_the_model_among_its_gpus(make, files, name, size, whole, fitting):
+    heads = {"2": (5, 5), "4": (4, 1), "8": (24, 3)}[str(size)]
+    config = {"num_attention_heads": heads[0], "num_key_value_heads": heads[1], "vocab_size": 464}
+    (files / "model" / "config.json").write_text(json.dumps(config))
+    recipe = make(
+        f"worker.actor.model.model_path={name.format(files / 'model')}",
+        f"worker.rollout.tensor_parallel_size={size}",
+        "trainer.n_gpus_per_node=8",
+    )
+    if whole is None:
+        assert model.check_tensor_parallel(recipe) == []
+    else:
+        error = mistake(lambda: model.check_tensor_parallel(recipe))
+        assert f"divide the model's {whole} (" in error.what
+        assert error.fix.endswith(f" to {fitting}")
+
+
 @pytest.mark.parametrize("named", ["q_proj,embed_tokens", "lm_head"])
 def test_adapters_that_no_saved_weight_can_hold_are_refused(make, named):
     lora = ("worker.actor.model.lora.rank=4", f"worker.actor.model.lora.target_modules={named}")
