@@ -45,7 +45,8 @@ def packing_undone(recipe: Recipe) -> list[Setting]:
     architecture = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type")
     attention = recipe.worker.actor.model.override_config.get("attn_implementation")
     decided_by = "worker.actor.padding_free" if on_cpus else key
-    by_machine = recipe.source_of(decided_by).layer == "hardware" and (on_cpus or attention not in (None, "sdpa"))
+    source = recipe.source_of(decided_by)
+    by_machine = source.layer == "hardware" if on_cpus else attention == PACKED_ATTENTION and not source.by_user
     if architecture is None or architecture in CAN_PACK or not by_machine:
         return []
     source = Source("hardware", f"{architecture} cannot be packed {'on CPUs' if on_cpus else 'without flash-attn'}")

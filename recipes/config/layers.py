@@ -221,7 +221,7 @@ def _typed(schema: type[BaseModel], setting: Setting) -> Any:
 
 
 def _refuse_two_values(one: Setting, other: Setting) -> None:
-    two_ways = one.spelled != other.spelled or one.source.by_user
+    two_ways = other.source.by_user or (one.source == other.source and one.spelled != other.spelled)
     if one.source.layer == other.source.layer and one.value != other.value and two_ways:
         names = [setting.spelled or setting.path for setting in (one, other)]
         raise RecipeError(

@@ -16,14 +16,21 @@ from recipes.config.gpus import (
     vllm_filled,
     without_libraries,
 )
-from recipes.config.layers import VERL, dump, merge, nest, read, settings_of, shown_path, validated
+from recipes.config.layers import VERL, dump, flow, merge, nest, parse, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
 from recipes.config.schema.recipe import Circumstances, Hardware
-from recipes.config.variables import CONTROL_OPTIONS, argument_settings, is_on, not_read, variable_settings
+from recipes.config.variables import (
+    CONTROL_OPTIONS,
+    argument_settings,
+    is_on,
+    not_read,
+    split_overlays,
+    variable_settings,
+)
 from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
@@ -49,8 +56,9 @@ def load(
 
     Args:
         task_or_path: a task (`countdown` is configs/countdown.yaml) or the path of a YAML file.
-        arguments: `--option value` and `key=value`; `key` is the full name of a key of the schema or of verl, the name
-            of a variable, or one of `CONTROL_OPTIONS`.
+        arguments: first further YAML files, of which later ones win; then `--option value` and `key=value`, where
+            `key` is the full name of a key of the schema or of verl, the name of a variable, or one of
+            `CONTROL_OPTIONS`.
         environ: where variables are read; the process's environment by default.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has, but not over the option `--gpus`.
 
@@ -58,34 +66,60 @@ def load(
         RecipeError: an unknown key or option, a wrong type, or settings that disagree; the error names key and layer.
     """
     environ = os.environ if environ is None else environ  # not as a default: `datasets` replaces os.environ
-    path = find(task_or_path)
-    shown = shown_path(path)
-    tree = read(path)
-    typed = argument_settings(arguments, canonical)
+    overlays, words = split_overlays(arguments)
+    paths = [find(each) for each in (task_or_path, *overlays)]
+    trees = [read(path) for path in paths]
+    is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
+    typed = argument_settings(words, canonical)
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
     planned, size = _planned_gpus(controls.get("gpus"))
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
-    kind = _hardware(chosen or tree.get("hardware") or "auto", environ)
+    kind = _hardware(
+        chosen or next((tree["hardware"] for tree in reversed(trees) if "hardware" in tree), "auto"), environ
+    )
     user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS), *size]
 
-    block = settings_of(Recipe, tree.pop("embedded", None) or {}, Source("embedded", f"{shown}, embedded"), canonical)
-    is_resolved = bool(tree.pop(RESOLVED, False))
-    files = settings_of(Recipe, tree, Source("recipe", shown), canonical)
+    files: list[Setting] = []
+    block: list[Setting] = []
+    for path, tree in zip(paths, trees, strict=True):
+        shown, own = shown_path(path), not (is_resolved or path.is_relative_to(CONFIGS))
+        tiny = Source("embedded", f"{shown}, embedded", own)
+        block += settings_of(Recipe, tree.pop("embedded", None) or {}, tiny, canonical)
+        files += settings_of(Recipe, tree, Source("recipe", shown, own), canonical)
     asked = is_on({"EMBEDDED": controls.get("embedded") or environ.get("EMBEDDED", "")}, "EMBEDDED")
     other = next((setting.source for setting in user if setting.path == MODEL and not _is_of(block, setting)), None)
     embedded = bool(block) and (kind == "cpu" and other is None if asked is None else asked)
     files += block if embedded else []
-    files += [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
+    machine = [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
+    # Defaults for GPUs lie below the files. A file that was written for GPUs has to run on CPUs, whose settings win.
+    layers = [*machine, *_with_algorithm(files, user)] if kind == "gpu" else _with_algorithm([*files, *machine], user)
 
-    values, sources = merge(Recipe, _with_algorithm(files, user))
-    recipe = validated(Recipe, {"name": path.stem, **values, "hardware": kind}, sources)
+    values, sources = merge(Recipe, layers)
+    recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
     unread = not_read(environ)
     notes = list(unread)
     if block and other and asked is None and kind == "cpu":
-        own = f"data and sizes of {shown}, embedded, belong to its tiny model"
-        notes.insert(0, f"{other}: {own} and do not apply (EMBEDDED=1)")
+        own_data = f"data and sizes of {block[0].source} belong to its tiny model"
+        notes.insert(0, f"{other}: {own_data} and do not apply (EMBEDDED=1)")
     recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
-    return derive(recipe, environ)
+    recipe = derive(recipe, environ)
+    lost = replaced_values(recipe, [*files, *user])
+    recipe._circumstances = recipe.circumstances._replace(notes=(*notes, *lost))
+    return recipe
+
+
+def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
+    """One note for each layer, or reason, that replaces values which the user wrote."""
+    lost: dict[tuple[str, str], list[str]] = {}
+    for path, setting in {each.path: each for each in written if each.source.chosen}.items():
+        won = recipe.source_of(path)
+        if path in leaves(Recipe) and won.layer in ("hardware", "algorithm") and setting.value is not None:
+            old, new = (
+                flow(parse(value) if isinstance(value, str) else value) for value in (setting.value, recipe.value(path))
+            )
+            if old != new:
+                lost.setdefault((won.where, setting.source.where), []).append(f"{path} is {new}, not {old}")
+    return [f"{won} replaces values of {where}: {'; '.join(keys)}" for (won, where), keys in lost.items()]
 
 
 def find(task_or_path: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import dropwhile
 from typing import NamedTuple
 
 from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
@@ -114,6 +115,12 @@ def options(schema: type[BaseModel] = Recipe) -> dict[str, list[Leaf]]:
         for name in dict.fromkeys(f"{leaf.info.option} {leaf.info.variable.lower()}".split()):
             found.setdefault(name, []).append(leaf)
     return found
+
+
+def split_overlays(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the YAML files that stand before all other arguments from these."""
+    words = list(dropwhile(lambda word: word.endswith((".yaml", ".yml")) and "=" not in word, arguments))
+    return list(arguments[: len(arguments) - len(words)]), words
 
 
 def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseModel] = Recipe) -> list[Setting]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
 from recipes.config.rewards import shown_reward
-from recipes.config.variables import read_arguments, variable_names
+from recipes.config.variables import read_arguments, split_overlays, variable_names
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
 from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_checkpoint
@@ -115,8 +115,9 @@ def next_commands(
     if checkpoint and total:
         names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
         given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
-        kept = {given.words: None for given in read_arguments(overrides) if given.key != "trainer.max_steps"}
-        again = "".join(f" {shlex.quote(word)}" for part in kept for word in part)
+        overlays, words = split_overlays(overrides)
+        kept = {given.words: None for given in read_arguments(words) if given.key != "trainer.max_steps"}
+        again = "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
         steps = 2 * max(total, checkpoint.step)  # the checkpoint's step may exceed this run's total
         commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(task)}{again}"))
     return commands

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from recipes.errors import RecipeError
 
-LayerName = Literal["default", "preset", "recipe", "embedded", "hardware", "algorithm", "environment", "argument"]
+LayerName = Literal["default", "hardware", "preset", "recipe", "embedded", "algorithm", "environment", "argument"]
 _ORDER = get_args(LayerName)
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ class Source:
 
     layer: LayerName
     where: str
+    own: bool = False  # a file of the user's own, not one of configs/
 
     @property
     def rank(self) -> int:
@@ -33,6 +34,11 @@ class Source:
     def by_user(self) -> bool:
         """Return whether the user set the key in this run, through a variable or an argument."""
         return self.layer in ("environment", "argument")
+
+    @property
+    def chosen(self) -> bool:
+        """Return whether the user wrote the value: in this run, or in a file of the user's own."""
+        return self.by_user or self.own
 
     def __str__(self) -> str:
         return self.where

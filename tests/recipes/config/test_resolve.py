@@ -7,8 +7,9 @@ import os
 import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
+from recipes.config.layers import read, settings_of
 from recipes.config.resolve import algorithm, algorithms
-from recipes.config.schema import Recipe, leaves
+from recipes.config.schema import Recipe, Source, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.paths import ROOT
@@ -37,6 +38,42 @@ def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
     assert recipe.source_of("worker.rollout.dtype").where == "configs/hardware/cpu.yaml"
     assert recipe.source_of("worker.actor.optim.lr").where == "variable LR=2e-6"
     assert recipe.source_of("worker.rollout.n").where == "argument worker.rollout.n=4"
+
+
+OF_A_KIND_OF_MACHINE = """
+worker:
+  actor:
+    padding_free: false
+    use_fused_kernels: false
+    recompute_old_log_probs: true
+    max_token_len_per_device: 20000
+    model: {use_liger: false, enable_gradient_checkpointing: true}
+    fsdp: {mp_param_dtype: fp16}
+  rollout: {dtype: fp16, max_num_seqs: 64, max_num_batched_tokens: 4096}
+"""
+
+
+def test_a_file_wins_over_defaults_for_gpus_and_what_cpus_replace_is_named_once(write):
+    path = write(OF_A_KIND_OF_MACHINE)
+    written = {setting.path: setting.value for setting in settings_of(Recipe, read(path), Source("recipe", "here"))}
+    recipe = load(str(path), environ={}, arguments=["--gpus", "8x80"])
+    assert {key: recipe.value(key) for key in written} == written
+    assert remarks(recipe) == []
+    recipe = load(str(path), environ={}, hardware="cpu")
+    (note,) = [remark for remark in remarks(recipe) if "cpu.yaml replaces" in remark]
+    assert "worker.rollout.dtype is fp32, not fp16" in note
+    assert all((key in note) == (recipe.value(key) != value) for key, value in written.items())
+
+
+def test_further_files_lie_over_the_first(write):
+    over = write(
+        "worker: {rollout: {n: 4}}\nembedded: {data: {seed: 2}}\nactor_rollout_ref: {rollout: {top_p: 0.9}}", "b.yaml"
+    )
+    path = str(write("worker: {rollout: {n: 8, top_p: 1.0}}\ntrainer: {val_freq: 5}"))
+    recipe = load(path, arguments=[str(over), "--lr", "1e-5"], environ={}, hardware="cpu")
+    assert (recipe.name, recipe.worker.rollout.n, recipe.worker.rollout.top_p, recipe.data.seed) == ("toy", 4, 0.9, 2)
+    assert (recipe.trainer.val_freq, recipe.worker.actor.optim.lr) == (5, 1e-5)
+    mistake(lambda: load(path, arguments=["c.yaml"]), "does not exist")
 
 
 def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
