@@ -126,7 +126,8 @@ def remarks(recipe: Recipe) -> Iterator[str]:
     """Remarks on valid settings that do not do what their names suggest.
 
     These are a KL estimator whose gradient, in the reward or in the loss, is not that of a KL penalty; KL in the reward
-    that is divided by a group's deviation (verl and EasyR1 subtract it, then divide); and clips that never act.
+    that is divided by a group's deviation (verl and EasyR1 subtract it, then divide), where the user put it there; and
+    clips that never act.
     """
     algorithm, actor = recipe.algorithm, recipe.worker.actor
     terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
@@ -135,7 +136,10 @@ def remarks(recipe: Recipe) -> Iterator[str]:
         if gradient := NO_PENALTY.get((estimator, place)):
             yield f"KL in the {place} by {estimator} has {gradient} ({SOURCES}); use {BETTER[place]}"
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
-    if "reward" in acting and divided and not algorithm.online_filtering:
+    placed = any(
+        recipe.source_of(f"algorithm.{key}").chosen for key in ("use_kl_loss", "use_kl_in_reward", "disable_kl")
+    )
+    if "reward" in acting and divided and placed and not algorithm.online_filtering:
         yield (
             "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL "
             "is left, which becomes an advantage of full size, and where few groups are mixed most of the gradient "

@@ -73,10 +73,13 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         assert remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16")) == []
 
 
-def test_kl_that_is_divided_by_a_groups_deviation_is_remarked_on(resolve):
+def test_kl_that_is_divided_by_a_groups_deviation_is_remarked_on_where_the_user_put_it_there(resolve):
     for engine in ("verl", "easyr1"):
-        (remark,) = remarks(resolve(ENGINE=engine))
+        assert remarks(resolve(ENGINE=engine)) == []
+        (remark,) = remarks(resolve(ENGINE=engine, USE_KL_LOSS="false"))
         assert "USE_KL_LOSS" in remark
     for cure in ("USE_KL_LOSS=true", "NORM_ADV_BY_STD=false", "ONLINE_FILTERING=true", "DISABLE_KL=true", "KL_COEF=0"):
         name, _, value = cure.partition("=")
-        assert not any("USE_KL_LOSS" in remark for remark in remarks(resolve(**{name: value}))), cure
+        assert not any(
+            "USE_KL_LOSS" in remark for remark in remarks(resolve("algorithm.use_kl_in_reward=null", **{name: value}))
+        ), cure
