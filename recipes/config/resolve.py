@@ -37,6 +37,7 @@ from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
 """The key that names an algorithm; the variable ALGORITHM sets it."""
+ESTIMATOR = "algorithm.adv_estimator"
 ALGORITHMS = CONFIGS / "algorithms"
 
 RESOLVED = "resolved"
@@ -103,7 +104,7 @@ def load(
         notes.insert(0, f"{other}: {own_data} and do not apply (EMBEDDED=1)")
     recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
     recipe = derive(recipe, environ)
-    lost = replaced_values(recipe, [*files, *user])
+    lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
     recipe._circumstances = recipe.circumstances._replace(notes=(*notes, *lost))
     return recipe
 
@@ -120,6 +121,19 @@ def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
             if old != new:
                 lost.setdefault((won.where, setting.source.where), []).append(f"{path} is {new}, not {old}")
     return [f"{won} replaces values of {where}: {'; '.join(keys)}" for (won, where), keys in lost.items()]
+
+
+def _outvoted(recipe: Recipe) -> list[str]:
+    """One note for each value of an algorithm that a file names, and that the file gives otherwise."""
+    preset, named = recipe.algorithm.preset, recipe.source_of(PRESET)
+    if not (preset and named.own):
+        return []
+    lost = [(each, recipe.source_of(each.path)) for each in changes(recipe, preset)]
+    return [
+        f"{preset} asks for {each.path} {flow(each.value)}, and {won} says {flow(recipe.value(each.path))}"
+        for each, won in lost
+        if not won.by_user
+    ]
 
 
 def find(task_or_path: str) -> Path:
@@ -173,6 +187,23 @@ def algorithm(name: str, where: str = "algorithm") -> Algorithm:
     tree = read(path)
     about = tree.pop("about")
     return Algorithm(**about, settings=settings_of(Recipe, tree, Source("algorithm", shown_path(path))))
+
+
+def changes(recipe: Recipe, name: str) -> list[Setting]:
+    """The settings of the algorithm `name` that the recipe has otherwise."""
+    return [each for each in algorithm(name).settings if recipe.value(each.path) != each.value]
+
+
+def in_words(recipe: Recipe) -> str:
+    """The algorithm that ran: where the recipe names a preset, the nearest one, with the values that differ from it."""
+    preset, estimator = recipe.algorithm.preset, recipe.algorithm.adv_estimator
+    if preset is None:
+        return estimator
+    differing = {name: changes(recipe, name) for name in algorithms()}
+    alike = [name for name, lost in differing.items() if not any(each.path == ESTIMATOR for each in lost)]
+    near = min(alike or [preset], key=lambda name: (len(differing[name]), name == preset))
+    others = [f"{each.path} {flow(recipe.value(each.path))}" for each in differing[near]]
+    return f"{near} with {', '.join(others)}" if others else near
 
 
 def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:

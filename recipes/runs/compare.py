@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from recipes.config.resolve import PRESET
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, counted
 from recipes.runs.folder import Run
@@ -133,12 +134,16 @@ def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
 
 
 def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ; the run's name and output folders, which always differ, are left out."""
+    """Keys whose values differ, without the names of run and algorithm (whose keys count), and output folders."""
     if first.recipe is None or second.recipe is None:
         known = {True: "known", False: "cannot be read"}
         return {"config.yaml": (known[first.recipe is not None], known[second.recipe is not None])}
     pairs = {path: (first.recipe.value(path), second.recipe.value(path)) for path in leaves(Recipe)}
-    own = {"trainer.experiment_name", *(path for path, leaf in leaves(Recipe).items() if leaf.info.path == "output")}
+    own = {
+        PRESET,
+        "trainer.experiment_name",
+        *(path for path, leaf in leaves(Recipe).items() if leaf.info.path == "output"),
+    }
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
 
 

@@ -118,7 +118,7 @@ def _kl(run: Evidence) -> Verdict:
         in_reward, in_loss = objective.kl_in_reward(recipe), objective.kl_in_loss(recipe)
         if not any(term and term.coefficient > 0 for term in (in_reward, in_loss)):
             preset = recipe.algorithm.preset
-            if preset and algorithm(preset).values.get(objective.NO_KL):
+            if preset and recipe.algorithm.disable_kl and algorithm(preset).values.get(objective.NO_KL):
                 return "explained", f"{preset} has no KL term: the distance to the reference is not measured"
             return "warning", f"{objective.NO_KL} is true or the coefficient 0: nothing holds the policy"
         by_design = "" if in_loss else "; taken from the reward, so actor/kl_loss is absent or 0 by design"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
+from recipes.config.resolve import in_words
 from recipes.config.rewards import shown_reward
 from recipes.config.variables import read_arguments, split_overlays, variable_names
 from recipes.data.manifests import find_manifest
@@ -195,7 +196,7 @@ def card(recipe: Recipe, step: int) -> str:
         base_model=os.path.relpath(base, ROOT) if Path(base).is_relative_to(ROOT) else base,
         step=step,
         recipe=recipe,
-        algorithm=recipe.algorithm.preset or recipe.algorithm.adv_estimator,
+        algorithm=in_words(recipe),
         engine=ENGINES[recipe.engine],
         heading=title(next((dump.measure for dump in ends.values()), "accuracy")),
         validations=[(at, shown(mean_of(dump), dump.measure)) for at, dump in ends.items()],

@@ -8,7 +8,7 @@ import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
 from recipes.config.layers import read, settings_of
-from recipes.config.resolve import algorithm, algorithms
+from recipes.config.resolve import algorithm, algorithms, in_words
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
@@ -184,12 +184,17 @@ def test_an_algorithm_wins_over_files_and_loses_to_the_user(resolve, arguments, 
     assert (recipe.value(HIGH), recipe.source_of(HIGH).layer) == (high, layer)
 
 
-def test_an_algorithm_named_in_a_file_loses_to_the_files_keys(write):
+def test_an_algorithm_named_in_a_file_loses_to_the_files_keys_and_both_are_named(write):
     path = write("algorithm: {preset: gspo}\nworker: {actor: {clip_ratio_high: 0.001}}")
     recipe = load(str(path), environ={}, hardware="cpu")
     assert (recipe.value(HIGH), recipe.worker.actor.clip_ratio_low) == (0.001, 3e-4)
     other = load(str(path), environ={"ALGORITHM": "dapo"}, hardware="cpu")
     assert (other.value(HIGH), other.worker.actor.loss_type) == (0.28, "default"), "nothing of GSPO is left"
+    assert [note for note in remarks(recipe) if "asks" in note] == [
+        f"gspo asks for {HIGH} 0.0004, and {path} says 0.001"
+    ]
+    assert any(f"dapo.yaml replaces values of {path}: {HIGH} is 0.28, not 0.001" in note for note in remarks(other))
+    assert (in_words(recipe), in_words(other)) == (f"gspo with {HIGH} 0.001", "dapo")
 
 
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters.
