@@ -1,4 +1,4 @@
-"""The layout of the tree and of `artifacts/`, the tree's commit, and commands as a user types them."""
+"""The layout of the tree and of `artifacts/`, the tree's commit, and commands and places as a user types them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,18 @@ def checkpoint_dir(experiment: str) -> Path:
 def model_dir(name: str) -> Path:
     """`artifacts/models/<name>`, a Hugging Face folder of a warm start."""
     return artifacts() / "models" / name
+
+
+def split_function(location: str) -> tuple[str, str | None]:
+    """`file.py:function` to file and function; the function is None where it is not given."""
+    path, colon, name = location.rpartition(":")
+    return (path, name) if colon and name.isidentifier() and path else (location, None)
+
+
+def reward_name(location: str) -> str:
+    """The name of a reward in metrics: its function's where that is given, else its file's."""
+    path, function = split_function(location)
+    return function or Path(path).stem
 
 
 def relative_to_cwd(path: Path) -> Path:

@@ -44,7 +44,7 @@ REASONS = (
 
 
 # Import `sources` as a package, once per process even if a trainer loads this file several times under other names. The
-# folder's name is a string here, so a resumed run compares all files of the package (`recipes.python_files.own_files`).
+# folder's name is a string here, so a resumed run compares all files of the package (`own_files` of `recipes.rewards`).
 SOURCES = Path(__file__).resolve().parent / "sources"
 PACKAGE = f"reward_sources_{hashlib.sha256(str(SOURCES).encode()).hexdigest()[:16]}"
 sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE)).__path__ = [str(SOURCES)]

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from recipes.config.schema import Recipe, Source, leaves
-from recipes.paths import ROOT, artifacts, outputs
-from recipes.python_files import split_function
+from recipes.paths import ROOT, artifacts, outputs, split_function
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w.:-]+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")

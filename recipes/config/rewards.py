@@ -9,13 +9,9 @@ from typing import Any
 
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError, counted
-from recipes.paths import ROOT
-from recipes.python_files import helpers, name_of, split_function
+from recipes.paths import ROOT, reward_name, split_function
 
 WEIGHTED = ROOT / "recipes" / "rewards" / "weighted.py"
-WITH_HELPERS, REWARD_FILE = ROOT / "recipes" / "rewards" / "with_helpers.py", "RECIPES_REWARD_FILE"
-"""If a reward imports files beside it, the trainer loads the file WITH_HELPERS in its place; the environment variable
-that REWARD_FILE names then holds the reward's path."""
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
 
 
@@ -49,18 +45,6 @@ def reward_call(recipe: Recipe) -> tuple[str, dict[str, Any]] | None:
     return str(WEIGHTED), {**arguments, "rewards": located, "weights": weights}
 
 
-def loaded_by_trainer(path: str) -> str:
-    """The file that the trainer loads: the reward's own, or `rewards/with_helpers.py` if it imports files beside it."""
-    return str(WITH_HELPERS) if helpers(Path(path)) else path
-
-
-def reward_variables(recipe: Recipe) -> dict[str, str]:
-    """The variables that `rewards/with_helpers.py` reads; none where the trainer loads the reward itself."""
-    call = reward_call(recipe)
-    path = split_function(call[0])[0] if call else ""
-    return {REWARD_FILE: path} if call and loaded_by_trainer(path) != path else {}
-
-
 def shown_reward(recipe: Recipe) -> str:
     """Return the reward in words: `gsm8k.py`, or `1 x a.py + 0.2 x b.py:my_function`."""
     names = [Path(location).name for location in functions(recipe)]
@@ -73,7 +57,7 @@ def shown_reward(recipe: Recipe) -> str:
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Find rewards that share a name, and weights that do not fit them."""
     located, weights = functions(recipe), recipe.worker.reward.reward_weights
-    named = Counter(map(name_of, located))
+    named = Counter(map(reward_name, located))
     if twice := [name for name, count in named.items() if count > 1]:
         yield recipe.error(
             f"two rewards are named {twice[0]}, and each has a metric of its own, reward/{twice[0]}",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Response
-from recipes.files import json_sha256
-from recipes.python_files import contents, named_files, split_function
+from recipes.paths import split_function
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards.contract import Answer, RewardError, is_right
-from recipes.rewards.function import Call, RewardFunction, in_module, with_turns
+from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
+from recipes.rewards.identity import reward_digest
 from recipes.rewards.loading import load_reward
 
 if TYPE_CHECKING:
@@ -56,23 +56,20 @@ class Scored(NamedTuple):
 class Reward:
     """A reward file, loaded by path the way the trainer does it (`path` or `path:name`, with its keyword arguments).
 
-    `sha256` covers the reward's code: the file, the files that it loads from its own folder, and the function's name;
-    with several rewards, the files and names of each. Of the keyword arguments it covers the files that they name.
+    `sha256` is `rewards.identity.reward_digest`: it covers files, functions and arguments.
     """
 
     def __init__(self, location: str, arguments: dict[str, Any] | None = None, engine: str = "verl") -> None:
         module, self.engine = load_reward(location), engine
         self.path, self.arguments = Path(module.__file__ or location), arguments or {}
-        self.function: RewardFunction = in_module(module, location, self.arguments, engine)
-        name = split_function(location)[1] or getattr(self.function.function, "__name__", "")
-        parts = self.arguments["rewards"] if self.path == WEIGHTED else []
-        for part in parts:
+        self.function: RewardFunction = load_function(location, self.arguments, engine, module)
+        for part in self.arguments["rewards"] if self.path == WEIGHTED else []:
             load_reward(part)  # errors in one are reported before anything is generated
-        files = contents([f"{self.path}:{name}", *parts]) | named_files(self.arguments)
-        self.sha256 = json_sha256(files)
+        name = split_function(location)[1]
+        self.sha256 = reward_digest(f"{self.path}:{name}" if name else str(self.path), self.arguments, engine)
         # This switch also accepts answers outside a marker, as base models give them; both accuracies are reported.
         named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
-        self._flexible = in_module(module, location, {**self.arguments, FLEXIBLE: True}, engine) if named else None
+        self._flexible = load_function(location, {**self.arguments, FLEXIBLE: True}, engine, module) if named else None
 
     def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
         """The scores of a question's responses; a response that the reward cannot judge counts as failed."""

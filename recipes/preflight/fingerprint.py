@@ -17,12 +17,12 @@ from typing import Any
 from recipes.config import Recipe
 from recipes.config.layers import VERL
 from recipes.config.names import NATIVE, native, verl_defaults
-from recipes.config.rewards import functions
+from recipes.config.rewards import reward_call
 from recipes.config.schema import leaves
 from recipes.data.rows import rows_digest
 from recipes.files import json_sha256, sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
-from recipes.python_files import contents, named_files
+from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
@@ -53,7 +53,7 @@ class Attempt:
 
 def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
     """Return the attempt of this recipe after a step; reads its rows, its reward and pieces of its weights."""
-    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe) or None}
+    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe)}
     content |= {
         TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
         VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
@@ -107,9 +107,9 @@ def _decides_order(name: str) -> bool:
     return leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
 
 
-def _reward(recipe: Recipe) -> dict[str, str]:
-    """The digests of the rewards' files, and of the files that their arguments name."""
-    return contents(functions(recipe)) | named_files(recipe.worker.reward.reward_function_kwargs)
+def _reward(recipe: Recipe) -> dict[str, str] | None:
+    call = reward_call(recipe)
+    return reward_files(*call, recipe.engine) if call else None
 
 
 def _model(recipe: Recipe) -> dict[str, Any]:

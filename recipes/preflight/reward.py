@@ -22,8 +22,8 @@ from recipes.preflight.child import PROGRESS, ask
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
 from recipes.rewards.contract import Answer, filter_metric, is_right
-from recipes.rewards.function import Call, RewardFunction, find_function, in_module, with_turns
-from recipes.rewards.loading import load_reward
+from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
+from recipes.rewards.loading import find_function, load_reward
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
@@ -67,10 +67,11 @@ def trial(recipe: Recipe) -> list[str]:
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
     engine = "verl" if is_weighted(recipe) else recipe.engine  # `rewards/weighted.py` calls its parts by verl's names
     for part, named in judges:
-        in_module(load_reward(part), part, named, engine)  # raises for a function that no engine can call
+        module = load_reward(part)
+        load_function(part, named, engine, module)  # raises for a function that no engine can call
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
-            _check_sources(load_reward(part), file, truths, named)
+            _check_sources(module, file, truths, named)
     rows = [_call(row, recipe) for row in rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
     return try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
@@ -137,7 +138,7 @@ def try_reward(
         RecipeError: the trainer could not use an answer (the first one is named), or one of our rewards does not fit
             the data.
     """
-    function = in_module(load_reward(location), location, dict(arguments or {}), engine)
+    function = load_function(location, arguments, engine)
     scores: list[float] = []
     seconds: list[float] = []
     full_marks: list[bool] = []  # per row with gold answers and a stated accuracy: whether one is fully right

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from recipes.rewards.contract import Answer
-from recipes.rewards.function import VERL, Call, RewardFunction, in_file
+from recipes.rewards.function import VERL, Call, RewardFunction, load_function
 
 REWARD_NAME = "compute_score"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # EasyR1 calls `compute_score_batch` with a list
@@ -19,7 +19,7 @@ REWARD_TYPE = "batch"  # EasyR1 calls `compute_score_batch` with a list
 
 @lru_cache(maxsize=1)
 def _function(location: str, arguments: str) -> RewardFunction:
-    return in_file(location, json.loads(arguments), "easyr1")
+    return load_function(location, json.loads(arguments), "easyr1")
 
 
 def opened(truth: Any) -> tuple[str, Any]:

@@ -16,20 +16,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.python_files import awaited, find_beside, loaded, split_function
 from recipes.rewards.contract import ADVICE, Answer, Contract, RewardError
+from recipes.rewards.event_loop import awaited
+from recipes.rewards.loading import SIGNATURES, find_function, load_reward
 
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
-NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
-"""Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
 EASYR1_LENGTH = "easyr1_length"
 """Argument of a weighted sum, which hands EasyR1's `response_length` on to rewards of EasyR1's forms."""
-SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,36 +166,19 @@ def with_turns(extra_info: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"num_turns": 2, "rollout_reward_scores": {}, **(extra_info or {})}
 
 
-def find_function(module: ModuleType, location: str, engine: str = "verl") -> Callable[..., Any]:
-    """The function of a reward's file that an engine calls. Raises RecipeError where the file has none."""
-    path, named = split_function(location)
-    names = (named,) if named else NAMES[engine]
-    found = next((function for name in names if callable(function := getattr(module, name, None))), None)
-    if found is None:
-        have = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise RecipeError(
-            f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})",
-            where=path,
-            fix=f"define {SIGNATURES}, or name another function as file.py:function",
-        )
-    return found
-
-
-def in_module(
-    module: ModuleType, location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl"
+def load_function(
+    location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl", module: ModuleType | None = None
 ) -> RewardFunction:
-    """The reward function of a loaded file, as an engine takes it."""
+    """The reward function at `file.py` or `file.py:name`, as an engine takes it.
+
+    Args:
+        module: the file, where it is loaded already.
+    """
+    module = module or load_reward(location)
     sequential = getattr(module, "REWARD_TYPE", "batch") == SEQUENTIAL
     found = RewardFunction(find_function(module, location, engine), arguments, sequential=sequential)
     found.contract.one_kind = engine == "verl"
     return found
-
-
-def in_file(location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl") -> RewardFunction:
-    """The reward function at `file.py` or `file.py:name`; the file may import what lies beside it."""
-    path = split_function(location)[0]
-    find_beside(path)
-    return in_module(loaded(path, f"reward_{Path(path).stem}"), location, arguments, engine)
 
 
 def _form(function: Callable[..., Any], arguments: Mapping[str, Any], sequential: bool) -> str:

@@ -1,20 +1,45 @@
-"""Load reward files by path, as a trainer loads them."""
+"""Loading reward files by path, in the launcher and in the trainers' processes.
+
+Every process that judges a response imports this module, so it imports the standard library and errors alone.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib.machinery
 import importlib.util
+import inspect
+import os
 import sys
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 from recipes.errors import RecipeError
-from recipes.paths import ROOT
-from recipes.python_files import find_beside, helpers, loaded, split_function
+from recipes.paths import ROOT, split_function
+
+NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
+"""Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
+SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
+WITH_HELPERS, REWARD_FILE = Path(__file__).with_name("with_helpers.py"), "RECIPES_REWARD_FILE"
+"""verl loads a reward without the files beside it. If a reward imports such files, verl loads the file WITH_HELPERS in
+its place; the environment variable that REWARD_FILE names then holds the reward's path."""
+
+
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """Always compile the file: cached bytecode would still be used after a same-size change in the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def load_reward(location: str | Path) -> ModuleType:
     """The module of a reward file, by `path` or `path:function`; a relative path may start at the repository's root.
+
+    The file may import what lies beside it: its folder becomes the last on Python's path, so that its files hide no
+    other module.
 
     Raises:
         RecipeError: the file does not exist, fails while it is imported, lacks the named function, or imports a file
@@ -24,19 +49,93 @@ def load_reward(location: str | Path) -> ModuleType:
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
     if path is None:
         raise RecipeError(f"there is no reward file {text}", where=str(location), fix="give the path of a Python file")
-    if beside := helpers(path):
-        find_beside(path)
+    if beside := files_beside(path):
+        folder = str(path.resolve().parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
         _refuse_taken_names(path, beside)
-    own = f"reward_file_{path.stem}"
     try:
-        module = loaded(path, own)
+        module = _run(path)
     except Exception as error:
-        sys.modules.pop(own, None)
         what = f"the reward file fails at import: {type(error).__name__}: {error}"
         raise RecipeError(what, where=str(path), fix="mend it") from error
     if name and not callable(getattr(module, name, None)):
         raise RecipeError(f"{path} has no function {name}", where=str(location), fix="name one that it defines")
     return module
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a Python file as a module. Raises ImportError for a file of another kind, and whatever the file raises."""
+    if path.suffix != ".py":
+        raise ImportError(f"{path} is not a Python file")
+    name = f"reward_{path.stem}_{zlib.crc32(os.fsencode(path.resolve())):x}"  # two files of one name are two modules
+    loader = _FromSource(name, str(path))
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=str(path)))
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses and pickle look a module up by its name
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def find_function(module: ModuleType, location: str, engine: str = "verl") -> Callable[..., Any]:
+    """The function of a reward's file that an engine calls. Raises RecipeError where the file has none."""
+    path, named = split_function(location)
+    names = (named,) if named else NAMES[engine]
+    found = next((function for name in names if callable(function := getattr(module, name, None))), None)
+    if found is None:
+        have = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        raise RecipeError(
+            f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})",
+            where=path,
+            fix=f"define {SIGNATURES}, or name another function as file.py:function",
+        )
+    return found
+
+
+def file_for_verl(path: str) -> tuple[str, dict[str, str]]:
+    """The file that verl loads for a reward file, and the environment variables that this file needs."""
+    return (str(WITH_HELPERS), {REWARD_FILE: path}) if files_beside(Path(path)) else (path, {})
+
+
+def files_beside(path: Path) -> dict[str, Path]:
+    """Return what a file itself imports from its own folder: name -> file or folder; found without running it."""
+    heads = {name.partition(".")[0] for name in names_in(path)[0]} - {""}
+    places = {name: (path.with_name(f"{name}.py"), path.with_name(name)) for name in sorted(heads)}
+    files = {name: file for name, (file, _) in places.items() if file.is_file()}
+    packages = {name: folder for name, (_, folder) in places.items() if (folder / "__init__.py").is_file()}
+    return {**packages, **files}
+
+
+def names_in(file: Path) -> tuple[set[str], set[str]]:
+    """Return what a Python file imports, relative imports with their dots, and its string literals.
+
+    Both are empty for a file that cannot be read or parsed; its error is reported elsewhere.
+    """
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8") if file.suffix == ".py" else "")
+    except (OSError, SyntaxError, ValueError):
+        return set(), set()
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]  # parts of f-strings too
+    literals += [_joined(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp)]
+    return imported, {literal for literal in literals if isinstance(literal, str)}
+
+
+def _joined(node: ast.AST) -> str:
+    """The text that `FOLDER / "sub" / "words.txt"` adds to a path: sub/words.txt; empty where there is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+        return os.path.join(_joined(node.left), node.right.value) if isinstance(node.right.value, str) else ""
+    return ""
 
 
 def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:

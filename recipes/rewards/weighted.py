@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from recipes.python_files import find_beside, loaded, name_of, split_function
+from recipes.paths import reward_name
 from recipes.rewards.contract import Answer
-from recipes.rewards.function import Call, RewardFunction, find_function
+from recipes.rewards.function import Call, RewardFunction, load_function
+from recipes.rewards.loading import find_function, load_reward
 
 _functions: dict[str, RewardFunction] = {}
 _loading = threading.Lock()
@@ -50,7 +50,7 @@ def compute_score(
     for location, weight in zip(rewards, weights, strict=True):
         answer = function_of(location, kwargs).score(call)
         total += float(weight) * answer.score
-        own[f"reward/{name_of(location)}"] = answer.score
+        own[f"reward/{reward_name(location)}"] = answer.score
         answers.append(answer)
     accuracy = next((answer.accuracy for answer in answers if answer.accuracy is not None), None)
     reason = next((str(found) for answer in answers if (found := answer.parts.get("reason")) is not None), None)
@@ -62,11 +62,9 @@ def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
     """Return a reward with those of the arguments that it names; its file is loaded once."""
     with _loading:
         if location not in _functions:
-            path = split_function(location)[0]
-            find_beside(path)
-            module = loaded(path, f"reward_{len(_functions)}_{Path(path).stem}")
-            function = find_function(module, location)
-            _functions[location] = RewardFunction(function, arguments_of(function, arguments))
+            module = load_reward(location)
+            named = arguments_of(find_function(module, location), arguments)
+            _functions[location] = load_function(location, named, module=module)
             _functions[location].contract.one_kind = False  # of its parts, the sum hands on the reason alone, as text
         return _functions[location]
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, to_yaml
-from recipes.config.rewards import functions
+from recipes.config.rewards import reward_call
 from recipes.config.variables import positive_number
 from recipes.data.rows import prompt_column, prompt_template, rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd
-from recipes.python_files import contents, named_files
+from recipes.rewards.identity import reward_digest
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
@@ -218,7 +218,7 @@ class BestCheckpoint:
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
-        self._chosen_by = {"reward": reward_digest(recipe), "validation": validation_digest(recipe)}
+        self._chosen_by = {"reward": _reward(recipe), "validation": validation_digest(recipe)}
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
@@ -238,12 +238,11 @@ class BestCheckpoint:
             self._log(f"best so far: step {step.step}, validation {shown}")
 
 
-def reward_digest(recipe: Recipe) -> str:
-    """A digest of the reward: its files, arguments with the files that they name, weights and length penalty."""
-    reward = recipe.worker.reward
-    arguments = reward.reward_function_kwargs
-    parts = [contents(functions(recipe)), arguments, named_files(arguments), reward.reward_weights]
-    return json_sha256([*parts, reward.overlong_buffer.model_dump()])
+def _reward(recipe: Recipe) -> str:
+    """A digest of the reward and of the penalty for long responses."""
+    call = reward_call(recipe)
+    own = reward_digest(*call, recipe.engine) if call else None
+    return json_sha256([own, recipe.worker.reward.overlong_buffer.model_dump()])
 
 
 def validation_digest(recipe: Recipe) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from recipes.paths import ROOT
-from recipes.python_files import own_files
+from recipes.rewards.identity import own_files
 from tests.reward_functions.sandboxes import dispatch, needs_sandbox
 
 pytestmark = pytest.mark.timeout(300)  # a program's own seconds, and a queue for a core

@@ -16,13 +16,13 @@ from recipes.config.gpus import FUSED_WIDTH, model_shape
 from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import native, verl_defaults
-from recipes.config.rewards import loaded_by_trainer, reward_call, reward_variables
+from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
 from recipes.config.schema.keys import settled
 from recipes.engines.cpu import settings
 from recipes.errors import RecipeError
-from recipes.paths import run_dir
-from recipes.python_files import split_function
+from recipes.paths import run_dir, split_function
+from recipes.rewards.loading import file_for_verl
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 RAY_INIT = "ray_kwargs.ray_init"
@@ -250,7 +250,7 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
     }
     if call := reward_call(recipe):
         path, name = split_function(call[0])
-        keys["reward.custom_reward_function.path"] = loaded_by_trainer(path)
+        keys["reward.custom_reward_function.path"] = file_for_verl(path)[0]
         keys["reward.custom_reward_function.reward_kwargs"] = call[1]
         keys["reward.custom_reward_function.name"] = name or "compute_score"
     if reward.overlong_buffer.enable:
@@ -263,6 +263,12 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
             f"{buffer}.len": reward.overlong_buffer.len or max(1, longest // DAPO_SHARE),
         }
     return keys
+
+
+def _reward_variables(recipe: Recipe) -> dict[str, str]:
+    """The variables of the file that verl loads for the reward."""
+    call = reward_call(recipe)
+    return file_for_verl(split_function(call[0])[0])[1] if call else {}
 
 
 def _sampler(recipe: Recipe) -> dict[str, Any]:
@@ -429,7 +435,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     variables = {
         "HYDRA_FULL_ERROR": "1",
         **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
-        **reward_variables(recipe),
+        **_reward_variables(recipe),
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }
     if recipe.hardware == "cpu":

@@ -14,7 +14,7 @@ from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
 from recipes.rewards.contract import Contract, RewardError, is_right
-from recipes.rewards.function import Call, RewardFunction, in_file, with_turns
+from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
 from recipes.rewards.verl import CheckedDapoRewardManager, CheckedRewardManager
 from tests.mistakes import mistake
 
@@ -85,7 +85,7 @@ def test_a_reward_that_raises_names_its_line_row_and_response(tmp_path):
     source = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n    value = 1\n"
     (tmp_path / "mine.py").write_text(source + "    return helped(value)\ndef helped(value):\n    return value / 0")
     with pytest.raises(RewardError) as caught:
-        in_file(str(tmp_path / "mine.py")).score(Call("x", "it is 4", "4", row="test-17"))
+        load_function(str(tmp_path / "mine.py")).score(Call("x", "it is 4", "4", row="test-17"))
     assert "ZeroDivisionError" in caught.value.what
     assert all(part in caught.value.where for part in ("mine.py:5", "test-17", "it is 4"))
     assert pickle.loads(pickle.dumps(caught.value)).where == caught.value.where, "Ray carries it between processes"
@@ -100,7 +100,7 @@ ASYNC = "async def compute_score(data_source, solution_str, ground_truth, extra_
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
 def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy, engine):
     (tmp_path / "mine.py").write_text(source)
-    function = in_file(str(tmp_path / "mine.py"), engine=engine)
+    function = load_function(str(tmp_path / "mine.py"), engine=engine)
     answers = function.score_all([Call("x", text, "4") for text in ("four", "five!")])
     assert [(answer.score, answer.accuracy) for answer in answers] == [(4.0, accuracy), (5.0, accuracy)]
 
@@ -118,19 +118,19 @@ def test_a_batch_that_raises_names_the_response_that_raises_alone_or_all(tmp_pat
     given = [("a=1", "row-1"), ("a=2", "row-1"), ("no equals", "row-3")]
     calls = [Call("x", text, "4", row=row) for text, row in given]
     with pytest.raises(RewardError) as caught:
-        in_file(str(path), engine="easyr1").score_all(calls)
+        load_function(str(path), engine="easyr1").score_all(calls)
     assert named.format(path=path) in str(caught.value)
 
 
 def test_what_no_engine_can_call_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text("def compute_score(response, truth): return 1.0")
-    assert "mine.py:1" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where
+    assert "mine.py:1" in mistake(lambda: load_function(str(tmp_path / "mine.py"))).where
     for of_easyr1 in (BATCH % "reward_inputs", ONE):
         (tmp_path / "mine.py").write_text(of_easyr1.replace("def", "async def"))
-        assert "mine.py:" in mistake(lambda: in_file(str(tmp_path / "mine.py"))).where
+        assert "mine.py:" in mistake(lambda: load_function(str(tmp_path / "mine.py"))).where
     (tmp_path / "mine.py").write_text(BATCH % "reward_inputs[1:]")
     with pytest.raises(RewardError):
-        in_file(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])
+        load_function(str(tmp_path / "mine.py")).score_all([Call("x", "a", "4"), Call("x", "b", "4")])
 
 
 # TRL's form

@@ -29,3 +29,10 @@ def test_gold_answers_pass_and_a_false_one_is_shown():
     error = mistake(lambda: require_full_marks(wrong, score), "test row 1")
     assert "wrong_value" in str(error)
     assert "8 * 3 + 1 + 1" in str(error)
+
+
+def test_a_file_that_changes_within_a_second_is_read_anew(tmp_path):
+    path = tmp_path / "reward.py"
+    for value in (1, 2, 3):  # of the same size
+        path.write_text(f"VALUE = {value}\n")
+        assert value == load_reward(path).VALUE

@@ -8,7 +8,6 @@ import pytest
 from verl.utils.import_utils import load_extern_object
 
 from recipes.config import load
-from recipes.config.rewards import reward_variables
 from recipes.engines.verl import translation as verl
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
@@ -36,11 +35,12 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
 CALL = {"data_source": "x", "solution_str": "it is 4", "ground_truth": "4", "extra_info": {}}
 
 
-@pytest.fixture
-def path(tmp_path):
-    (tmp_path / "helper_of_these.py").write_text("HALF = 0.5\n")
-    (tmp_path / "mine.py").write_text(FILE)
-    return tmp_path / "mine.py"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rewards")
+    (folder / "helper_of_these.py").write_text("HALF = 0.5\n")
+    (folder / "mine.py").write_text(FILE)
+    return folder / "mine.py"
 
 
 THREE = {"score": 0.75, "reward/number": 0.5, "reward/acc": 1.5, "reward/mine": 1.0}
@@ -89,15 +89,15 @@ def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
     assert [weighted.compute_score("x", text, "4", **both)["reason"] for text in ("", "late")] == [None, "4"]
 
 
-def test_verl_loads_a_reward_that_imports_its_helper(path, tmp_path, monkeypatch):
+def test_verl_loads_a_reward_that_imports_its_helper(path, monkeypatch):
     """By the file's path; what lies in its folder takes no other module's place."""
-    (tmp_path / "colorsys.py").write_text("raise RuntimeError('beside a reward')")
+    path.with_name("colorsys.py").write_text("raise RuntimeError('beside a reward')")
     sys.modules.pop("colorsys", None)
     place, found = "reward.custom_reward_function", []
     for words in ([f"--reward_func={path}:number"], ["--reward_func", f"{path}:number", f"{path}:acc"]):
         recipe = load("custom", arguments=words, environ={}, hardware="cpu")
         keys = verl.translate(recipe)
-        for name, value in reward_variables(recipe).items():
+        for name, value in verl._reward_variables(recipe).items():
             monkeypatch.setenv(name, value)
         names = {name: f"{place}.reward_kwargs.{name}" for name in ("rewards", "weights")}
         arguments = {name: keys[key] for name, key in names.items() if key in keys}

@@ -11,10 +11,10 @@ import pytest
 
 from recipes.paths import ROOT
 from recipes.preflight.reward import try_reward
-from recipes.python_files import awaited, contents, loaded
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
-from recipes.rewards.function import Call, in_file
+from recipes.rewards.event_loop import awaited
+from recipes.rewards.function import Call, load_function
 
 KEEPS_A_CLIENT = """
 import asyncio
@@ -35,7 +35,7 @@ CALL = {"data_source": "x", "solution_str": "four", "ground_truth": "4", "extra_
 def test_a_reward_keeps_its_client_between_responses(tmp_path):
     path = str(tmp_path / "judge.py")
     Path(path).write_text(KEEPS_A_CLIENT)
-    reward = in_file(path)
+    reward = load_function(path)
     assert [reward.score(Call("x", text, "4", {})).score for text in ("a", "ab", "abc")] == [2.0, 3.0, 4.0]
     rows = [Call("x", "", "4", {}), Call("x", "", "5", {})]
     assert try_reward(path, "verl", rows) == []
@@ -74,7 +74,7 @@ def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on():
 
 SIGNALS_AND_FORKS = """
 import asyncio, os, signal, sys, threading
-from recipes.python_files import awaited
+from recipes.rewards.event_loop import awaited
 ended = threading.Event()
 
 async def wait():
@@ -101,47 +101,3 @@ def test_ctrl_c_ends_the_wait_and_the_reward_and_a_fork_has_a_loop_of_its_own():
     code = [sys.executable, "-c", SIGNALS_AND_FORKS]
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
     assert (done.stdout, done.returncode) == ("interrupted True\n4 4\n", 0), done.stderr
-
-
-OPENED = [
-    ("my words.txt", "open('my words.txt')"),
-    ("words.txt", "open('./words.txt')"),
-    ("words.txt", "open('{folder}/words.txt')"),
-    ("words.txt", "open(os.path.dirname(__file__) + '/words.txt')"),
-    ("words.txt", "open(f'{{Path(__file__).parent}}/words.txt')"),
-    ("vocab", "open('vocab')"),
-    ("sub/words.txt", "open(Path(__file__).parent / 'sub' / 'words.txt')"),
-    ("../words.txt", "open('../words.txt')"),
-    ("{outside}", "open('{outside}')"),
-]
-
-
-@pytest.mark.parametrize(("name", "source"), OPENED)
-def test_a_file_that_a_reward_names_belongs_to_it(tmp_path, name, source):
-    path, outside = tmp_path / "rewards" / "mine.py", tmp_path / "outside" / "words.txt"
-    name, source = (text.format(folder=path.parent, outside=outside) for text in (name, source))
-    for file in (path, outside, path.parent / name):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("one")
-    path.write_text(source)
-    first = contents([str(path)])
-    assert first.keys() == {"mine.py", name}
-    (path.parent / name).write_text("two")
-    assert contents([str(path)])[name] != first[name]
-
-
-def test_other_texts_of_a_reward_name_no_files(tmp_path):
-    texts = ["", ".", "..", "../", "\0", "\ud83d", "long " * 999, "/etc/passwd", "score", "../rewards/mine.py"]
-    path = tmp_path / "rewards" / "mine.py"
-    path.parent.mkdir()
-    path.write_text(f"TEXTS = {texts!r}")
-    for other in ("__init__.py", "other.py"):
-        path.with_name(other).write_text("")
-    assert contents([str(path)]).keys() == {"mine.py"}
-
-
-def test_a_file_that_changes_within_a_second_is_read_anew(tmp_path):
-    path = tmp_path / "reward.py"
-    for value in (1, 2, 3):  # of the same size
-        path.write_text(f"VALUE = {value}\n")
-        assert value == loaded(path, "changing_reward").VALUE
