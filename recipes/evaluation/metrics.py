@@ -15,7 +15,8 @@ import numpy as np
 
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.scoring import Score
-from recipes.rewards.contract import PART, RIGHT, SAME, is_flat, numbers_of
+from recipes.rewards.contract import RIGHT, SAME
+from recipes.rewards.metrics import PART, is_flat, numbers_of
 from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
 
 SHARE = (0.0, 1.0)

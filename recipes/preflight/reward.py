@@ -21,9 +21,10 @@ from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
-from recipes.rewards.contract import Answer, filter_metric, is_right
+from recipes.rewards.contract import Answer, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
 from recipes.rewards.loading import find_function, load_reward
+from recipes.rewards.metrics import filter_metric
 
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24

@@ -14,10 +14,8 @@ import math
 import numbers
 import threading
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 from typing import Any
 
 from recipes.errors import RecipeError
@@ -26,31 +24,12 @@ ACCURACY = ("acc", "accuracy")
 """Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
 SHOWN = 80
 """Most characters of a response or a value in a message."""
-REWARD_STD = "reward_std"
-"""Mean over groups of the sample standard deviation of a group's scores (n - 1, as in the advantage); TRL's name."""
-ZERO_VARIANCE = "frac_reward_zero_std"
-"""Share of groups whose scores are all equal, so that every advantage is zero; TRL's name."""
-TRAINING_ACCURACY = "reward_accuracy"
-"""Mean accuracy of a step's training responses, where the reward states one."""
 SAME = 1e-6
 """Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
 RIGHT = 1.0 - SAME
 """Least accuracy of a right response: rounding leaves a sum such as 0.7 + 0.2 + 0.1 a little below 1, or above."""
 MOST = 1e18
 """Largest score: its square, of which a group's deviation is made, is finite in float32."""
-PART = "reward/"
-"""Prefix of a reward's name where a recipe has several rewards. In a result, `reward/<name>` is the reward's value; in
-the metrics, it is the mean over the responses."""
-COLUMN = "id"
-"""Column of the data with a row's id."""
-ROW_ID, DATA_SOURCE = "row_id", "data_source"
-"""Fields of a line in a dump: the id of its row, which is the same in every run, and the data source of its row."""
-DUMPED = ("input", "output", "gts", "score", "step", "uid")
-"""What verl writes of a response in a dump: prompt, response, the row's ground truth, the score that training uses, the
-trainer's step (0 before the first update), and `<uid>_<session>_<index>`.
-
-A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine. The first part, `<uid>`, is drawn anew
-for each batch; responses that share it are a group. The reward's parts follow, except parts with one of these names."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
 _PLAIN = (str, int, float, bool, type(None))
 """Types of a part: verl averages numbers over a validation and leaves texts alone."""
@@ -119,16 +98,6 @@ def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
 def is_right(accuracy: float | None) -> bool | None:
     """Return whether the accuracy is 1, so that the response is right; None where the reward states none."""
     return None if accuracy is None else accuracy >= RIGHT
-
-
-def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
-    """Return the name of the value by which dynamic sampling compares a group; `asked` is `algorithm.filter_key`.
-
-    A reward that states no accuracy is compared by its score.
-    """
-    if asked not in ACCURACY:
-        return asked
-    return next((name for name in ACCURACY if name in parts), "score")
 
 
 class Contract:
@@ -219,49 +188,3 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
-def logged_parts(metrics: Iterable[str]) -> list[str]:
-    """Return the names of a step's metrics that are `reward/<name>`: one for each reward of a recipe with several.
-
-    EasyR1 also logs every part of a reward's result as `reward/<part>`. In its metrics `reward/<name>` belongs to a
-    reward only if `reward/reward/<name>` exists too.
-    """
-    names = [name for name in metrics if name.startswith(PART)]
-    return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
-
-
-def numbers_of(parts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parts `reward/<name>` that are numbers."""
-    return {k: float(v) for k, v in parts.items() if k.startswith(PART) and isinstance(v, int | float)}
-
-
-def is_flat(scores: Iterable[float]) -> bool:
-    """Return whether a group has zero variance: all its scores are equal."""
-    values = list(scores)
-    return max(values) - min(values) < SAME
-
-
-def reward_metrics(
-    groups: Iterable[Any], scores: Iterable[float], results: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
-    """Return the metrics of one step's rewards.
-
-    Args:
-        groups: the group id of each response.
-        scores: for each response, the score that training uses.
-        results: what the reward returned for each response.
-    """
-    of_group: dict[Any, list[float]] = defaultdict(list)
-    for group, score in zip(groups, scores, strict=True):
-        of_group[group].append(score)
-    compared = [values for values in of_group.values() if len(values) > 1]
-    shown: dict[str, list[float]] = defaultdict(list)
-    for result in results:
-        for name, value in numbers_of(result).items():
-            shown[name].append(value)
-    metrics = {name: fmean(values) for name, values in shown.items()}
-    if compared:
-        metrics |= {REWARD_STD: fmean(map(stdev, compared)), ZERO_VARIANCE: fmean(map(is_flat, compared))}
-    accuracies = [accuracy for result in results if (accuracy := stated_accuracy(result)) is not None]
-    return metrics | ({TRAINING_ACCURACY: fmean(accuracies)} if accuracies else {})

@@ -14,7 +14,8 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo import reward
 
-from recipes.rewards.contract import COLUMN, RewardError
+from recipes.dumps import COLUMN
+from recipes.rewards.contract import RewardError
 from recipes.rewards.function import Call, RewardFunction, with_turns
 
 

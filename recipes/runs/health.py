@@ -18,7 +18,8 @@ from recipes.config.layers import read
 from recipes.config.resolve import algorithm
 from recipes.drawing import markdown
 from recipes.errors import counted
-from recipes.rewards.contract import RIGHT, SAME, TRAINING_ACCURACY, ZERO_VARIANCE
+from recipes.rewards.contract import RIGHT, SAME
+from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs import rollout_mismatch
 from recipes.runs.metrics import KL, Series, Step, number, series
 from recipes.runs.responses import Measured, measured, of_last_measure

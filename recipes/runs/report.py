@@ -12,7 +12,7 @@ from typing import NamedTuple
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.files import write_whole
-from recipes.rewards.contract import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
+from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
 from recipes.runs.compare import mean_of, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated

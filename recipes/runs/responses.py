@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
+from recipes.dumps import ROW_ID
 from recipes.errors import RecipeError
-from recipes.rewards.contract import ROW_ID, is_right, stated_accuracy
+from recipes.rewards.contract import is_right, stated_accuracy
 from recipes.runs.metrics import Step, validation
 from recipes.statistics import standard_error
 

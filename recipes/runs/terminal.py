@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.errors import counted
-from recipes.rewards.contract import PART, TRAINING_ACCURACY, logged_parts
+from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.paths import ROOT
-from recipes.rewards.contract import ZERO_VARIANCE, is_flat
+from recipes.rewards.metrics import ZERO_VARIANCE, is_flat
 from recipes.runs.metrics import read_history, validation
 from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import KL

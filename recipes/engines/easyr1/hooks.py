@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from recipes.dumps import COLUMN, DATA_SOURCE, ROW_ID
 from recipes.engines import checkpoints
 from recipes.files import write_whole
-from recipes.rewards.contract import COLUMN, DATA_SOURCE, ROW_ID, reward_metrics, stated_accuracy
+from recipes.rewards.contract import stated_accuracy
+from recipes.rewards.metrics import reward_metrics
 
 METRICS = "VERL_FILE_LOGGER_PATH"
 ROLLOUTS, VALIDATION = "RECIPES_EASYR1_ROLLOUTS", "RECIPES_EASYR1_VALIDATION"

@@ -19,7 +19,8 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from recipes.errors import RESPONSE_FAILED
-from recipes.rewards.contract import ACCURACY, filter_metric
+from recipes.rewards.contract import ACCURACY
+from recipes.rewards.metrics import filter_metric
 
 POLL_SECONDS = 0.05
 

@@ -3,7 +3,7 @@
 verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
 next validation, and verl's training dumps keep only the score of a reward's result. `run_ppo` takes a task-runner
 class; `TaskRunner` registers `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
-loads `AgentLoops` in the same process, where all prompts pass through it. `rewards/contract.py` documents what a line
+loads `AgentLoops` in the same process, where all prompts pass through it. `recipes/dumps.py` documents what a line
 has.
 
 verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
@@ -21,9 +21,10 @@ from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
+from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ROW_ID
 from recipes.engines.checkpoints import name_the_type, withdraw_stop
 from recipes.engines.verl import upstream
-from recipes.rewards.contract import COLUMN, DATA_SOURCE, DUMPED, ROW_ID, reward_metrics
+from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
 """The only column of a batch that a model reads although it is no tensor."""

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import check, load
+from recipes.dumps import ROW_ID
 from recipes.engines.verl import translation as verl
 from recipes.launch import trainer_variables
 from recipes.paths import ROOT, checkpoint_dir, run_dir
-from recipes.rewards.contract import ROW_ID
 from recipes.rewards.loading import load_reward
 from recipes.runs.log import clean, first_error
 from recipes.runs.metrics import read_history

@@ -11,7 +11,7 @@ from recipes.config import load
 from recipes.engines.verl import translation as verl
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
-from recipes.rewards.contract import logged_parts, reward_metrics
+from recipes.rewards.metrics import logged_parts, reward_metrics
 
 FILE = """
 import asyncio

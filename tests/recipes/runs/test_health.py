@@ -7,7 +7,7 @@ import pytest
 
 from recipes.config import load
 from recipes.paths import ROOT
-from recipes.rewards.contract import TRAINING_ACCURACY, ZERO_VARIANCE
+from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import Step
 from recipes.runs.responses import Measured
