@@ -60,22 +60,19 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     console.print(preflight.heading(recipe))
     notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
-    found = preflight.findings(recipe)
-    raise_together(found.errors)
-    for note in [*notes, *found.remarks]:
-        console.print(f"note: {note}")
-    total = total_steps(recipe, row_count(recipe)) or None
     with runs.opened(str(recipe.trainer.experiment_name)) as files:
-        begin = resume.repaired(recipe)
-        last = resume.steps_done(recipe)
+        found = preflight.findings(recipe)
+        raise_together(found.errors)
+        for note in [*notes, *found.remarks]:
+            console.print(f"note: {note}")
+        total, last = total_steps(recipe, row_count(recipe)) or None, resume.steps_done(recipe, found.start.checkpoint)
         history, outcome = resumed_history(recipe, files, last), None
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
-            trained = resume.for_trainer(recipe, begin)
-            command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             cluster.wait_for_nodes(recipe, console.print)
-            resume.record(recipe, begin)
+            trained = resume.begin_attempt(recipe, found.start)
+            command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             outcome = train(recipe, files, command, variables, history, total, limit_s, console)
         return close(recipe, files, total, outcome, console, task, overrides)
 

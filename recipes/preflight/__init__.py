@@ -13,7 +13,7 @@ from recipes.engines.easyr1 import source
 from recipes.errors import RecipeError
 from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward
 
-Check = Callable[[Recipe], list[str]]
+Check = Callable[[Recipe], list[str] | resume.Start]
 
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.check_machine, ()),
@@ -31,7 +31,8 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 
-A function raises a `RecipeError` for what would stop the run and returns remarks on what would not.
+A function raises a `RecipeError` for what would stop the run and returns remarks on what would not; that of `resume`
+returns the start, which has its remarks.
 """
 
 
@@ -42,6 +43,7 @@ class Findings:
     errors: list[RecipeError] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    start: resume.Start = field(default_factory=lambda: resume.Start(None))  # a fresh one where it was not checked
 
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
@@ -75,10 +77,14 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
             result.skipped.append(name)
             continue
         try:
-            result.remarks += run_check(recipe)
+            found = run_check(recipe)
         except RecipeError as error:
             result.errors.append(error)
             unusable.add(name)
+            continue
+        if isinstance(found, resume.Start):
+            result.start = found
+        result.remarks += found.remarks if isinstance(found, resume.Start) else found
     return result
 
 

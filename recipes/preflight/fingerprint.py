@@ -51,8 +51,8 @@ class Attempt:
     settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
 
 
-def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
-    """Return the attempt of this recipe after a step; reads its rows, its reward and pieces of its weights."""
+def fingerprint(recipe: Recipe) -> Attempt:
+    """Return the attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe)}
     content |= {
         TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
@@ -72,7 +72,7 @@ def fingerprint(recipe: Recipe, after_step: int = 0) -> Attempt:
             settings[f"{NATIVE}{name}"] = value
         else:
             content |= {f"{NATIVE}{name}": value, **named_files(value, f"the file of {name}")}
-    return Attempt(after_step, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
+    return Attempt(0, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
 TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"

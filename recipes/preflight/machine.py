@@ -10,6 +10,7 @@ from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
 from recipes.data.rows import row_count
+from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
@@ -94,7 +95,7 @@ def check_disk(recipe: Recipe) -> list[str]:
     nearest = _nearest(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
     if trainer.save_freq > 0:
-        steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe)
+        steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe, last_checkpoint(folder))
         one, saves = checkpoint_bytes(recipe), max(0, -(-steps // trainer.save_freq))
     kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN

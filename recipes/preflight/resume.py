@@ -79,6 +79,8 @@ class Start:
     unknown: str = ""  # why the content cannot be compared; empty where it can
     # Parts that the step was saved with; files that an earlier save of the same step left do not count.
     parts: frozenset[str] = frozenset()
+    now: Attempt | None = None  # the attempt that begins; None where nothing was compared with it
+    remarks: tuple[str, ...] = ()  # what a user has to know
 
     @property
     def other_content(self) -> list[Change]:
@@ -110,7 +112,7 @@ def start(recipe: Recipe) -> Start:
         if checkpoint is None and problems:
             raise RecipeError(f"no checkpoint is whole: {problems[0]}", where=str(place), fix=_begin_anew(recipe))
         if checkpoint is None:
-            return Start(None)
+            return Start(None, now=ours)
     elif damage := expected.damage(checkpoint):
         raise recipe.error(damage, GIVE_STEP, "trainer.load_checkpoint_path")
     wrote = checkpoint.ranks()
@@ -119,11 +121,11 @@ def start(recipe: Recipe) -> Start:
     attempt = _attempt_of(attempts, checkpoint.step)
     if attempt is None:
         why = f"no {RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
-        return Start(checkpoint, tuple(problems), other_ranks, why, parts)
+        return Start(checkpoint, tuple(problems), other_ranks, why, parts, ours)
     changes = differences(attempt.content, ours.content, content=True)
     changes += differences(attempts[-1].settings, ours.settings, content=False)
     changes += () if RANKS in (change.name for change in changes) else other_ranks
-    return Start(checkpoint, tuple(problems), tuple(changes), parts=parts)
+    return Start(checkpoint, tuple(problems), tuple(changes), parts=parts, now=ours)
 
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
@@ -148,10 +150,11 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
     return found
 
 
-def check_resume(recipe: Recipe) -> list[str]:
+def check_resume(recipe: Recipe) -> Start:
     """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
 
-    Returns remarks: the checkpoint that is resumed, the parts that it lacks, and what differs from the earlier attempt.
+    Returns the start; its remarks say which checkpoint is resumed, the parts that it lacks, and what differs from the
+    earlier attempt.
     """
     place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
@@ -162,11 +165,11 @@ def check_resume(recipe: Recipe) -> list[str]:
                 where=str(place),
                 fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
             )
-        return []
+        return Start(None)
     begin = start(recipe)
     if begin.checkpoint is None:
         none = f"RESUME=changed, but {place} has no checkpoint: the run begins with its first step"
-        return [none] if asked else []
+        return replace(begin, remarks=(none,)) if asked else begin
     _refuse_impossible(recipe, begin)
     different = begin.other_content
     if (different or begin.unknown) and not asked:
@@ -185,7 +188,7 @@ def check_resume(recipe: Recipe) -> list[str]:
         remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
     remarks += [f"changed: {change.described}: {change.effect}" for change in different]
     remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
-    return remarks
+    return replace(begin, remarks=tuple(remarks))
 
 
 def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
@@ -217,20 +220,21 @@ def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
     return f"begin another run: EXPERIMENT_NAME=another{weights}, or move {folder(recipe).name} away"
 
 
-def steps_done(recipe: Recipe) -> int:
-    """The last saved step of a run that resumes by itself; 0 for a fresh run, or one with a `load_checkpoint_path`."""
-    if recipe.trainer.load_checkpoint_path or not recipe.trainer.find_last_checkpoint:
-        return 0
-    last = last_checkpoint(folder(recipe))
-    return last.step if last else 0
+def steps_done(recipe: Recipe, last: Checkpoint | None) -> int:
+    """The step of a run's last checkpoint; 0 for a fresh run, or one with a `load_checkpoint_path`."""
+    return last.step if last and recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path else 0
 
 
-def repaired(recipe: Recipe) -> Start:
-    """The start of a run; where later checkpoints are damaged, the engine's tracker is set to the last whole one."""
-    begin = start(recipe)
+def begin_attempt(recipe: Recipe, begin: Start) -> Recipe:
+    """Record the attempt and return the trainer's recipe.
+
+    Where later checkpoints are damaged, the engine's tracker is set to the last whole one.
+    """
     if begin.checkpoint and begin.problems:
         go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
-    return begin
+    trained = for_trainer(recipe, begin)
+    record(recipe, begin)
+    return trained
 
 
 def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
@@ -260,7 +264,7 @@ def record(recipe: Recipe, begin: Start) -> None:
     """Write the record into the folder of the checkpoints, and the changes into the run's files."""
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
-    now = fingerprint(recipe, step)
+    now = replace(begin.now or fingerprint(recipe), after_step=step)
     own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place
     before = [attempt for attempt in recorded(place) if attempt.after_step < step] if own_folder else []
     if before and before[-1].content == now.content:

@@ -92,15 +92,18 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched, tmp_path):
         assert "global_step_3" in mistake(lambda other=other: launched(keys=(other,))).where
 
 
-def test_a_crash_is_explained_and_the_next_run_resumes(launched, tmp_path):
+def test_a_crash_is_explained_and_the_next_run_resumes(launched, tmp_path, monkeypatch):
     code, text = launched("crash")
     assert code == 1
     for part in ("error: ValueError: the batch is empty", "/site/verl/trainer/ppo.py:12 in fit", "resumed from step 2"):
         assert part in text
     assert "RayTaskError" not in text
+    read, fingerprint = [], resume.fingerprint
+    monkeypatch.setattr(resume, "fingerprint", lambda recipe: read.append(recipe) or fingerprint(recipe))
     code, text = launched("good")
     folder = tmp_path / "runs" / "countdown"
     assert code == 0
+    assert len(read) == 1, "rows, reward and weights are read once in a start"
     assert "note: resuming from step 2" in text
     assert "step 3/3" in text
     assert "step 1/3" not in text

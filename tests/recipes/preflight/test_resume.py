@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL
+from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL, last_checkpoint
 from recipes.paths import run_dir
 from recipes.preflight import resume
 from recipes.runs.folder import read_changes
@@ -38,7 +38,8 @@ def refused(make):
 @pytest.fixture
 def resumes(make):
     """`resumes(step, *changes)`: whether a recipe with these changes goes on from a step."""
-    return lambda step, *changes: resume.check_resume(make(*changes))[0].startswith(f"resuming from step {step}")
+    begins = "resuming from step {}"
+    return lambda step, *changes: resume.check_resume(make(*changes)).remarks[0].startswith(begins.format(step))
 
 
 CONTENTS = "actor_rollout_ref.actor.checkpoint.load_contents"
@@ -58,10 +59,10 @@ def reward(files):
 
 
 def test_the_same_recipe_resumes_and_settings_that_take_effect_are_listed(make):
-    assert resume.check_resume(make()) == []
+    assert resume.check_resume(make()).remarks == ()
     attempt(make())
     changed = make("trainer.max_steps=8", "trainer.val_freq=3", "worker.actor.micro_batch_size_per_device_for_update=2")
-    first, *changes = resume.check_resume(changed)
+    first, *changes = resume.check_resume(changed).remarks
     assert first.startswith("resuming from step 2")
     assert sorted(changes) == [
         "changed since the last attempt: trainer.max_steps: 4 -> 8",
@@ -87,9 +88,9 @@ def test_changed_content_is_refused_with_two_ways_on(make, change, shown, effect
     assert shown in error.what
     assert "EXPERIMENT_NAME" in error.fix
     assert "RESUME=changed" in error.fix
-    assert resume.check_resume(make(change, "trainer.experiment_name=another")) == []
+    assert resume.check_resume(make(change, "trainer.experiment_name=another")).remarks == ()
     again = make(change, ANYWAY)
-    remarks = resume.check_resume(again)
+    remarks = resume.check_resume(again).remarks
     assert remarks[0].startswith("resuming from step 2")
     assert remarks[1].startswith(f"changed: {shown}")
     assert effect in remarks[1]
@@ -114,7 +115,7 @@ def test_rows_rewards_and_models_are_their_content_wherever_they_lie(make, files
         f"worker.actor.model.model_path={files}/moved-model",
         f"worker.reward.reward_function={files}/moved-rewards/mine.py",
     )
-    assert resume.check_resume(moved)[0].startswith("resuming from step 2")
+    assert resume.check_resume(moved).remarks[0].startswith("resuming from step 2")
     (reward.parent / "unrelated.py").write_text("x = 2\n")
     assert resumes(2, mine)
     (reward.parent / "helper.py").write_text("def score():\n    return 0.0\n")
@@ -151,11 +152,11 @@ def test_what_no_checkpoint_can_do_is_refused_whatever_is_asked(make, change, re
 def test_a_step_that_was_saved_without_its_optimiser_gives_its_weights(make, refused):
     without = make("trainer.save_model_only=true")
     attempt(without, parts={MODEL})
-    remarks = resume.check_resume(without)
+    remarks = resume.check_resume(without).remarks
     assert any("begin anew" in each for each in remarks)
     assert resume.for_trainer(without, resume.start(without)).verl[CONTENTS] == ["model"]
     refused("save_model_only")
-    assert any("begin anew" in each for each in resume.check_resume(make(ANYWAY)))
+    assert any("begin anew" in each for each in resume.check_resume(make(ANYWAY)).remarks)
 
 
 def test_what_an_earlier_save_of_a_step_left_is_not_gone_on_with(make):
@@ -163,12 +164,11 @@ def test_what_an_earlier_save_of_a_step_left_is_not_gone_on_with(make):
     for file in save(make(), 2).glob("actor/model*"):
         file.unlink()  # cut off while it was saved
     without = make("trainer.save_model_only=true", ANYWAY)
-    resume.repaired(without)
-    resume.record(without, resume.start(without))
+    resume.begin_attempt(without, resume.start(without))
     save(without, 2, {MODEL})
     again = make("trainer.save_model_only=true")
     assert resume.for_trainer(again, resume.start(again)).verl[CONTENTS] == ["model"]
-    assert any("step 2 was saved without the optimiser's state" in each for each in resume.check_resume(again))
+    assert any("step 2 was saved without the optimiser's state" in each for each in resume.check_resume(again).remarks)
 
 
 def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make, refused):
@@ -176,12 +176,12 @@ def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make, refused
     saved = save(make(), 2)
     for file in saved.glob("actor/*"):
         file.unlink()
-    remarks = resume.check_resume(make())
+    remarks = resume.check_resume(make()).remarks
     assert "global_step_2/actor/" in remarks[0]
     assert remarks[1].startswith("resuming from step 1")
-    assert resume.steps_done(make()) == 2
-    resume.repaired(make())
-    assert resume.steps_done(make()) == 1
+    assert last_checkpoint(resume.folder(make())).step == 2
+    resume.begin_attempt(make(), resume.start(make()))
+    assert last_checkpoint(resume.folder(make())).step == 1
     shutil.rmtree(resume.folder(make()) / "global_step_1" / "actor")
     refused("global_step_1")
 
@@ -192,7 +192,7 @@ def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, dam
     damage(resume.folder(make()) / resume.RECORD)
     refused(resume.RECORD)
     changed = make(ANYWAY)
-    assert any("cannot be known" in remark for remark in resume.check_resume(changed))
+    assert any("cannot be known" in remark for remark in resume.check_resume(changed).remarks)
     resume.record(changed, resume.start(changed))
     assert read_changes(run_dir("countdown"))[0].changes[0].old == "not recorded"
 
@@ -232,7 +232,7 @@ def test_a_key_of_verls_that_one_attempt_has_is_another_run(make, key, refused, 
 
 def test_verls_default_is_no_change_and_its_settings_take_effect(make):
     attempt(make())
-    remarks = resume.check_resume(make("algorithm.gamma=1.0", "ray_kwargs.ray_init.num_cpus=9"))
+    remarks = resume.check_resume(make("algorithm.gamma=1.0", "ray_kwargs.ray_init.num_cpus=9")).remarks
     assert [name for name in ("algorithm.gamma", "ray_init.num_cpus") if name in str(remarks)] == ["ray_init.num_cpus"]
 
 

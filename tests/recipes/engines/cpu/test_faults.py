@@ -132,7 +132,7 @@ class Experiment:
         """Return what a start would say first of its checkpoints, a refusal with its first way on."""
         recipe = load("countdown", arguments=[*self.keys, *keys], environ={"HARDWARE": "cpu", **variables})
         try:
-            return "; ".join(resume.check_resume(recipe)[:3])
+            return "; ".join(resume.check_resume(recipe).remarks[:3])
         except RecipeError as error:
             return f"refused: {error.what}"
 
