@@ -12,6 +12,7 @@ from recipes.config import objective
 from recipes.config.names import native
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.config.schema.keys import settled
+from recipes.config.schema.worker import Fsdp
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia
 from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
@@ -166,16 +167,16 @@ def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
         weight_bytes=number_bytes(actor.fsdp.torch_dtype),
+        frozen_bytes=frozen_bytes(recipe, actor.fsdp),
         compute_bytes=number_bytes(actor.fsdp.mp_param_dtype),
         lora=model.lora.rank,
-        offload_all=actor.fsdp.enable_cpu_offload,
         keeps_weights_asleep=recipe.engine == "easyr1" or bool(model.lora.rank),
         reference=objective.kl_in_reward(recipe) is not None or objective.kl_in_loss(recipe) is not None,
-        reference_bytes=_reference_bytes(recipe),
+        reference_bytes=frozen_bytes(recipe, recipe.worker.ref.fsdp),
         saves=recipe.trainer.save_freq > 0 and recipe.trainer.save_hf_model,
         tensor=rollout.tensor_parallel_size,
-        sequences=rollout.max_num_seqs or 256,
-        batched_tokens=rollout.max_num_batched_tokens,
+        responses=_responses_of_an_engine(recipe),
+        least_batched=_least_batched(recipe),
         eager=rollout.enforce_eager,
     )
     given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
@@ -191,7 +192,8 @@ def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
     """Return the settings that `fit` must not choose: tokens and recomputation where a pass has a fixed number of
-    responses, and `fused_adam`, false, on EasyR1 or where a key below `verl` names the optimiser."""
+    responses, `fused_adam`, false, on EasyR1 or where a key below `verl` names the optimiser, and `offload_all` where
+    FSDP2 does not shard the model."""
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -200,8 +202,11 @@ def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
             tokens = recipe.value(fit.KEYS[name]) if actor.dynamic_batching else None
             fixed[name] = tokens or responses * plan.longest
         fixed["recompute"] = actor.model.enable_gradient_checkpointing is not False
-    other = any("optim.optimizer" in name for name in recipe.verl)
-    return {**fixed, "fused_adam": False} if other or recipe.engine != "verl" else fixed
+    if recipe.engine != "verl" or any("optim.optimizer" in name for name in recipe.verl):
+        fixed["fused_adam"] = False
+    if recipe.engine != "verl" or actor.strategy != "fsdp2":
+        fixed["offload_all"] = bool(actor.fsdp.enable_cpu_offload)
+    return fixed
 
 
 def _filled_by_tokens(recipe: Recipe) -> bool:
@@ -209,45 +214,57 @@ def _filled_by_tokens(recipe: Recipe) -> bool:
     return actor.dynamic_batching and actor.padding_free and recipe.engine == "verl"
 
 
-def _reference_bytes(recipe: Recipe) -> int:
-    """Bytes of one reference weight. Our engine for verl (recipes/engines/verl/engine.py) keeps float32 weights in the
-    compute dtype, unchanged verl in the configured one, as EasyR1, where that is bf16 on GPUs if none is configured."""
-    fsdp, easyr1 = recipe.worker.ref.fsdp, recipe.engine == "easyr1"
+def frozen_bytes(recipe: Recipe, fsdp: Fsdp) -> int:
+    """Bytes of a weight that is not trained, of a reference or below adapters.
+
+    Our engine for verl (recipes/engines/verl/engine.py) keeps float32 weights in the compute dtype, unchanged verl in
+    the configured one, as EasyR1, where that is bf16 on GPUs if none is configured.
+    """
+    easyr1 = recipe.engine == "easyr1"
     if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
         return number_bytes(fsdp.torch_dtype or "bf16")
     kept = number_bytes(fsdp.torch_dtype)
     return min(kept, number_bytes(fsdp.mp_param_dtype)) if recipe.trainer.patches else kept
 
 
-def vllm_filled(recipe: Recipe) -> list[Setting]:
-    """Replace null batch sizes of vLLM, and turn the fused head off where a model changes the logits after it."""
+def _responses_of_an_engine(recipe: Recipe) -> int:
+    """A step's responses over vLLM's engines."""
     rollout = recipe.worker.rollout
-    settings: list[Setting] = []
-    sequences = rollout.max_num_seqs
-    if sequences is None:
-        engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
-        sequences = fit.max_num_seqs(-(-recipe.data.rollout_batch_size * rollout.n // engines))
-        settings.append(Setting(DECODING, sequences, Source("hardware", "a step's responses over vLLM's engines")))
-    if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
-        settings.append(Setting(GRAPHS, fit.graph_sizes(sequences), Source("hardware", f"sizes up to {DECODING}")))
+    engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
+    return -(-recipe.data.rollout_batch_size * rollout.n // engines)
+
+
+def _least_batched(recipe: Recipe) -> int:
+    """Tokens that vLLM must take in one pass: EasyR1 asks for a whole response, and an image or a prompt that is not
+    split is taken at once."""
+    rollout = recipe.worker.rollout
+    if recipe.engine == "easyr1" or not rollout.enable_chunked_prefill:
+        return recipe.longest
+    return recipe.data.max_prompt_length if rollout.limit_images else 0
+
+
+def plain_head(recipe: Recipe) -> list[Setting]:
+    """Turn the fused head off where a model changes the logits after it."""
     config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
     scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
-    if recipe.worker.actor.use_fused_kernels and scaled:
-        settings.append(
-            Setting(FUSED, False, Source("hardware", f"the model changes logits after the head ({scaled})"))
-        )
-    return settings
+    if not (recipe.worker.actor.use_fused_kernels and scaled):
+        return []
+    return [Setting(FUSED, False, Source("hardware", f"the model changes logits after the head ({scaled})"))]
 
 
 def memory_filled(recipe: Recipe) -> list[Setting]:
     """Replace null values by the fastest settings that fit the GPU with the least free memory."""
     plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
     tokens = recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN["forward_tokens"]
-    chosen = vars(plan) if plan else fit.UNKNOWN | {"forward_tokens": tokens}
+    unknown = {"forward_tokens": tokens, "sequences": fit.max_num_seqs(_responses_of_an_engine(recipe))}
+    chosen = vars(plan) if plan else fit.UNKNOWN | unknown
     source = Source("hardware", "what fits the free memory of a GPU" if plan else "model or GPU is not known yet")
     settings: list[Setting] = []
     for name, key in fit.KEYS.items():
         value, is_pass = chosen[name], name in ("update_tokens", "forward_tokens")
         if recipe.value(key) is None and (not is_pass or _filled_by_tokens(recipe)):
             settings.append(Setting(key, max(value, longest) if is_pass else value, source))
+    if recipe.worker.rollout.cudagraph_capture_sizes is None and not recipe.worker.rollout.enforce_eager:
+        most = recipe.worker.rollout.max_num_seqs or chosen["sequences"]
+        settings.append(Setting(GRAPHS, fit.graph_sizes(most), Source("hardware", f"sizes up to {DECODING}")))
     return settings

@@ -13,7 +13,7 @@ from recipes.config.gpus import (
     adapters_spread,
     memory_filled,
     packing_undone,
-    vllm_filled,
+    plain_head,
     without_libraries,
 )
 from recipes.config.layers import VERL, dump, flow, merge, nest, parse, read, settings_of, shown_path, validated
@@ -264,7 +264,7 @@ EXPERIMENT = "{experiment_name}"
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """Fill null keys from other keys and the machine, undo defaults that the model cannot use, make paths absolute."""
-    by_gpus = (adapters_spread, vllm_filled, memory_filled) if recipe.hardware == "gpu" else ()
+    by_gpus = (adapters_spread, plain_head, memory_filled) if recipe.hardware == "gpu" else ()
     recipe = changed(recipe, _located(recipe, MODEL))  # first: the next ones look into the model's folder
     for follows in (filled_batches, packing_undone, *by_gpus, _defaults, _places):
         recipe = changed(recipe, follows(recipe))

@@ -18,8 +18,23 @@ import psutil
 from recipes.memory.shape import Shape
 
 GIGABYTE = 10**9
-RESERVED_BYTES = 6 * GIGABYTE
-"""GPU memory of sleeping vLLM and of the CUDA contexts of its processes."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes kept free of estimates: `first`, and a fraction of the GPU's free memory, but not more than `most`."""
+
+    first: int
+    fraction: float
+    most: int
+
+    def of(self, free: int) -> int:
+        """Bytes on a GPU with so much free memory."""
+        return int(min(self.most, self.first + self.fraction * max(0, free)))
+
+
+RESERVED = Kept(2 * GIGABYTE, 0.05, 6 * GIGABYTE)
+"""GPU memory of sleeping vLLM and of the CUDA contexts of its processes; below 80 GB an assumption."""
 
 HALF, FULL = 2, 4
 """Bytes of a number in 16 and in 32 bits."""
@@ -28,11 +43,11 @@ LOGIT_BYTES = 8
 copy in float32."""
 GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; an assumption."""
-GROWTH = 3 * GIGABYTE
-"""Growth after the first step, in bytes: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts.
+GROWTH = Kept(GIGABYTE // 2, 0.06, 5 * GIGABYTE)
+"""Growth after the first step: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts.
 
 An assumption; between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
-SYNC = 2 << 30
+BUCKET = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
 ESTIMATE_TOLERANCE = 0.16
 """Fraction by which estimates of activations may exceed the measured bytes (docs/MEMORY.md)."""
@@ -65,7 +80,8 @@ class MemoryPlan:
     recompute: bool = True  # the backward pass computes activations again (gradient checkpointing)
     liger: bool = False
     fused: bool = False  # the head keeps no logits
-    weight_bytes: int = FULL  # bytes of a weight; its gradient and each of Adam's two moments take as many
+    weight_bytes: int = FULL  # bytes of a trained weight; its gradient and each of Adam's two moments take as many
+    frozen_bytes: int = FULL  # bytes of a weight below adapters
     compute_bytes: int = HALF  # bytes of a number in forward and backward passes
     lora: int = 0  # rank of the adapters; 0 trains all weights
     reference: bool = False  # a reference model is loaded for the KL
@@ -81,8 +97,10 @@ class MemoryPlan:
     tensor: int = 1  # GPUs that share vLLM's weights
     keeps_weights_asleep: bool = False  # sleeping vLLM keeps its weights on the host (EasyR1, or LoRA)
     utilization: float = 0.0  # vLLM's share of a GPU
+    responses: int = 256  # responses of a step that one vLLM engine makes
     sequences: int = 0  # responses that vLLM decodes at once
     batched_tokens: int = 0  # tokens of one forward pass of vLLM
+    least_batched: int = 0  # tokens that vLLM must take in one pass: an image, or a prompt that is not split
     eager: bool = False  # vLLM runs without CUDA graphs
 
     @property
@@ -95,10 +113,15 @@ class MemoryPlan:
         """Number of weights that have gradients."""
         return self.shape.adapter_parameters(self.lora) if self.lora else self.shape.parameters
 
+    @property
+    def whole(self) -> int:
+        """Bytes of the whole model."""
+        frozen = self.frozen_bytes * self.shape.parameters if self.lora else 0
+        return frozen + self.weight_bytes * self.trained
+
     def weights(self) -> float:
         """Bytes of one rank's share of the weights."""
-        adapters = self.trained if self.lora else 0
-        return self.weight_bytes * (self.shape.parameters + adapters) / self.ranks
+        return self.whole / self.ranks
 
     def share(self, copies: int) -> float:
         """Bytes of one rank's share of `copies` numbers for each trained weight."""
@@ -118,7 +141,8 @@ class Phase:
     name: str
     parts: dict[str, float]  # content -> bytes
     limit: int | None  # bytes available; None where that is not known
-    aside: int = 0  # bytes beside the parts, such as CUDA contexts, sleeping vLLM, buffers and fragmentation
+    aside: int = 0  # bytes kept for what `beside` names, which no trial of this size has measured
+    beside: str = ""
     spread: float = 0.0  # fraction by which the estimate may be too high; infinite where nothing was measured
 
     @property
@@ -136,14 +160,21 @@ class Phase:
         """Return whether the phase fits only if `aside` turns out smaller, or if the estimate is too high."""
         return self.fits and self.limit is not None and self.need + self.aside > self.limit
 
+    @property
+    def whole(self) -> float:
+        """Bytes of the parts, and what is kept beside them."""
+        return self.need + self.aside
+
     def __str__(self) -> str:
-        largest = sorted(self.parts.items(), key=lambda part: -part[1])
-        parts = ", ".join(f"{name} {size / GIGABYTE:.1f}" for name, size in largest if size >= GIGABYTE / 20)
-        of = "" if self.limit is None else f" of {self.limit / GIGABYTE:.0f}"
-        return f"{self.name} {self.need / GIGABYTE:.1f}{of} GB ({parts})"
+        parts = [*sorted(self.parts.items(), key=lambda part: -part[1]), (self.beside, float(self.aside))]
+        listed = ", ".join(f"{name} {size / GIGABYTE:.1f}" for name, size in parts if size >= GIGABYTE / 20)
+        of = "" if self.limit is None else f" of {self.limit / GIGABYTE:.1f}"
+        return f"{self.name} {self.whole / GIGABYTE:.1f}{of} GB ({listed})"
 
 
+ASLEEP, GROWING = "vLLM asleep and CUDA", "kept for growth"
 GENERATE, FORWARD, BACKWARD, STEP = "generation", "log-probabilities", "backward pass", "optimiser step"
+SYNC = "weights to vLLM"
 HOST = "training"
 
 
@@ -159,12 +190,18 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
         "logits": 0.0 if plan.fused else plan.forward_tokens * shape.vocabulary * (HALF + FULL),
     }
     vllm = plan.utilization * (plan.gpu or 0)
-    yield Phase(GENERATE, {"vLLM": vllm, **resting}, plan.free, GROWTH + SYNC)
+    reserved, growth = RESERVED.of(plan.free), GROWTH.of(plan.free)
+    yield Phase(GENERATE, {"vLLM": vllm, **resting}, plan.free, growth, GROWING)
+    # The cache comes after the weights. For adapters too, verl loads an offloaded model back as a whole:
+    # verl/workers/engine/fsdp/transformer_impl.py:989 (`fsdp_version(self.module) == 2 and not _is_peft`).
+    sent = {**resting, "weights": weights, "vLLM's weights": HALF * shape.parameters / plan.tensor, "bucket": BUCKET}
+    yield Phase(SYNC, sent, plan.free, growth, GROWING)
     for name, parts in ((FORWARD, forward), (BACKWARD, _backward(plan))):
-        yield Phase(name, parts, plan.free, RESERVED_BYTES, ESTIMATE_TOLERANCE)
+        yield Phase(name, parts, plan.free, reserved, ASLEEP, ESTIMATE_TOLERANCE)
     if plan.adam and not plan.offload_all:
         state = {"weights": weights, "gradients": plan.share(1), "moments": plan.share(2)}
-        yield Phase(STEP, {**state, "Adam's copy": plan.share(0 if plan.fused_adam else 1)}, plan.free, RESERVED_BYTES)
+        state["Adam's copy"] = plan.share(0 if plan.fused_adam else 1)
+        yield Phase(STEP, state, plan.free, reserved, ASLEEP)
 
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
@@ -197,16 +234,16 @@ def host_phase(plan: MemoryPlan) -> Phase:
     moments = on_host or plan.offload_optimizer or plan.offload_all
     parts = {
         "reference": plan.reference_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
-        "weights": plan.weight_bytes * parameters * part if weights else 0.0,
+        "weights": plan.whole * part if weights else 0.0,
         "gradients and moments": plan.share(3 if on_host or plan.offload_all else 2) * here if moments else 0.0,
-        "model being saved": float(plan.weight_bytes * parameters) if plan.saves else 0.0,
+        "model being saved": float(plan.whole) if plan.saves else 0.0,
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }
     if on_host:
         backward = _backward(plan)
         parts["activations"] = (backward["activations"] * FULL / HALF + backward["logits"]) * here
         parts["vLLM"] = float(FULL * parameters * here)
-    loaded = float(plan.weight_bytes * parameters * (here if plan.shape.tied else copies))
+    loaded = float(plan.whole * (here if plan.shape.tied else copies))
     if loaded > sum(parts.values()):
         parts = {"models being loaded": loaded}
     first, each = PROCESSES["cpu" if on_host else "gpu"]

@@ -1,4 +1,5 @@
-"""The fastest settings that fit the free memory of a GPU: recomputation, tokens of a pass, vLLM's share, offloading.
+"""The fastest settings that fit the free memory of a GPU: recomputation, tokens of a pass, vLLM's share, passes and
+responses at once, offloading.
 
 A token keeps `Shape.activations` until the backward pass: at the Qwen3-4B shape with liger 4.41 MB, 0.327 MB with
 recomputation; measured on an H200 between 8,192 and 20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
@@ -15,9 +16,8 @@ from recipes.memory.estimates import (
     GENERATE,
     GROWTH,
     LOGIT_BYTES,
-    RESERVED_BYTES,
+    RESERVED,
     STEP,
-    SYNC,
     MemoryPlan,
     gpu_phases,
     host_phase,
@@ -43,12 +43,20 @@ TOKEN_MULTIPLE = 1_024
 """Token budgets are multiples of this."""
 USUAL_SHARE = 0.6
 """vLLM's share of a GPU where there is room for it."""
-MIN_SHARE, MAX_SHARE = 0.05, 0.9
+MIN_SHARE, MAX_SHARE = 0.01, 0.9
 """Bounds of vLLM's share: the least with little room, the most where its cache holds few responses at `USUAL_SHARE`."""
 SPARE_FRACTION = 0.02
 """Part of a GPU's memory that is left free while vLLM generates."""
+BATCHED_TOKENS = (16_384, 8_192, 4_096, 2_048)
+"""Tokens of a pass of vLLM: the first that leaves room for the cache. Prompts in smaller passes delay decoding a little
+more often."""
+LEAST_AT_ONCE = 64
+"""With less room vLLM decodes fewer responses at once, down to this number; few of them are of full length."""
 ENOUGH_RESPONSES = 32
 """If vLLM's cache holds fewer responses of full length than this, moments and weights move to the host to make room."""
+LEAST_RESPONSES = 4
+"""A run whose cache holds fewer does not fit. A token of one response takes as long as one of each of 32, since vLLM
+reads all weights for it: with 4 at once generation takes eight times as long."""
 LORA_RANK = 64
 """The rank of adapters that is proposed where the training of all weights does not fit."""
 
@@ -61,19 +69,37 @@ KEYS = {
     "utilization": "worker.rollout.gpu_memory_utilization",
     "offload_params": "worker.actor.offload.offload_params",
     "offload_optimizer": "worker.actor.offload.offload_optimizer",
+    "batched_tokens": "worker.rollout.max_num_batched_tokens",
+    "sequences": "worker.rollout.max_num_seqs",
+    "offload_all": "worker.actor.fsdp.enable_cpu_offload",
 }
 """The settings that `settled` chooses, by their names in `MemoryPlan`, and the keys of a recipe that hold them."""
 Asked = Mapping[str, Any]
 """Those of them that were set; where one is missing or None, `settled` chooses a value that fits."""
-UNKNOWN = dict(
-    zip(KEYS, (True, TOKENS_OF_UNKNOWN_MODEL, TOKENS_OF_UNKNOWN_MODEL, False, USUAL_SHARE, False, False), strict=True)
-)
-"""Settings where the model's sizes or the GPU's memory are not known."""
+UNKNOWN = {
+    "recompute": True,
+    "update_tokens": TOKENS_OF_UNKNOWN_MODEL,
+    "forward_tokens": TOKENS_OF_UNKNOWN_MODEL,
+    "fused_adam": False,
+    "utilization": USUAL_SHARE,
+    "offload_params": False,
+    "offload_optimizer": False,
+    "batched_tokens": BATCHED_TOKENS[0],
+    "offload_all": False,
+}
+"""Settings where the model's sizes or the GPU's memory are not known; `max_num_seqs` needs neither."""
 
 
 def settled(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
-    """Return the plan with the fastest settings that fit its GPU, or with those that need least where none fits."""
-    return _with_generation(_with_update(plan, asked), asked)
+    """Return the plan with the fastest settings that fit its GPU, or with those that need least where none fits.
+
+    Below adapters all weights may stay on the host as the last resort: each pass then moves them to the GPU layer by
+    layer, and the adapters' Adam runs on the host, which is little work.
+    """
+    kept = asked.get("offload_all")
+    ways = [False, True] if kept is None and plan.lora else [bool(kept)]
+    chosen = [_with_generation(_with_update(replace(plan, offload_all=way), asked), asked) for way in ways]
+    return next((each for each in chosen if fits(each)), chosen[0])
 
 
 def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
@@ -82,9 +108,9 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     Recomputing is slower (382 TFLOP/s against 459), so it is chosen only where too few tokens fit without it.
     """
     shape = plan.shape
-    state = plan.weight_bytes * shape.parameters / plan.ranks + (0.0 if plan.lora else plan.share(3))
+    state = plan.weights() + plan.share(3)
     kept = shape.gathered(plan.compute_bytes, trained=not plan.lora) + (0.0 if plan.offload_all else state)
-    free = USABLE_FRACTION * plan.free - RESERVED_BYTES - kept
+    free = USABLE_FRACTION * plan.free - RESERVED.of(plan.free) - kept
 
     logits = 0 if plan.fused else LOGIT_BYTES * shape.vocabulary
     times = 2 if shape.parameters < SMALL_MODEL else 1
@@ -113,15 +139,20 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
 
 
 def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
-    """Decide vLLM's share of a GPU, and what moves to the host to make room for it.
+    """Decide vLLM's share of a GPU, its passes and responses at once, and what moves to the host to make room for it.
 
     A smaller share costs least: computed for the Qwen3-4B shape, generating with half the cache takes a fifth longer.
-    Moments move to the host and back once a step, 16 bytes a weight; weights move several times, so they come last.
+    Then come smaller passes for prompts, and fewer responses at once. Moments move to the host and back once a step, 16
+    bytes a weight; weights move several times, so they come last.
     """
     ways = [
-        _with_share(replace(plan, offload_params=params, offload_optimizer=moments), asked.get("utilization"))
+        _with_share(
+            replace(plan, offload_params=params, offload_optimizer=moments, batched_tokens=tokens, sequences=sequences),
+            asked.get("utilization"),
+        )
         for params, moments in ((False, False), (False, True), (True, False), (True, True))
         if asked.get("offload_params") in (None, params) and asked.get("offload_optimizer") in (None, moments)
+        for tokens, sequences in _passes_of_vllm(plan, asked)
     ]
     possible = [way for way in ways if way.host is None or host_phase(way).need <= way.host] or ways
     for way in possible:
@@ -130,11 +161,21 @@ def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     return max(possible, key=lambda way: (_has_room(way, GENERATE), cached_responses(way)))
 
 
+def _passes_of_vllm(plan: MemoryPlan, asked: Asked) -> list[tuple[int, int]]:
+    """Tokens of a pass of vLLM and responses at once: from the fastest to what needs least memory."""
+    most = asked.get("sequences") or max_num_seqs(plan.responses)
+    tokens = [max(size, plan.least_batched) for size in BATCHED_TOKENS]
+    if given := asked.get("batched_tokens"):
+        tokens = [given]
+    fewer = [] if asked.get("sequences") else [size for size in (256, 128, LEAST_AT_ONCE) if size < most]
+    return [(size, most) for size in dict.fromkeys(tokens)] + [(tokens[-1], size) for size in fewer]
+
+
 def _with_share(plan: MemoryPlan, asked: float | None) -> MemoryPlan:
     if asked is not None:
         return replace(plan, utilization=asked)
-    room = plan.free - sum(plan.resting().values()) - GROWTH - SYNC - SPARE_FRACTION * (plan.gpu or 0)
-    share = max(MIN_SHARE, math.floor(100 * room / (plan.gpu or 1)) / 100)
+    room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - GROWTH.of(plan.free)
+    share = max(MIN_SHARE, math.floor(1_000 * room / (plan.gpu or 1)) / 1_000)
     usual = replace(plan, utilization=min(USUAL_SHARE, share))
     return usual if _holds_enough(usual) else replace(plan, utilization=min(MAX_SHARE, share))
 
@@ -153,10 +194,14 @@ def cached_responses(plan: MemoryPlan) -> int:
     return max(0, int(left / token / plan.longest))
 
 
+def holds_too_few(plan: MemoryPlan) -> bool:
+    """Return whether vLLM's cache holds too few responses for a run to be of use."""
+    return cached_responses(plan) < min(LEAST_RESPONSES, plan.responses)
+
+
 def fits(plan: MemoryPlan) -> bool:
-    """Return whether every phase fits a GPU without coming close to its limit, and vLLM's cache holds a response."""
-    phases = list(gpu_phases(plan))
-    return all(each.fits and not each.is_close for each in phases) and cached_responses(plan) > 0
+    """Return whether every phase fits a GPU without coming close to its limit, and the cache holds a few responses."""
+    return all(each.fits and not each.is_close for each in gpu_phases(plan)) and not holds_too_few(plan)
 
 
 @dataclass(frozen=True)

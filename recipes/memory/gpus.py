@@ -93,8 +93,12 @@ def chosen_gpus() -> list[Gpu]:
     return [gpu for name in names for gpu in every if name == gpu.index or gpu.uuid.startswith(name)]
 
 
-LABELS_MIB = {"16": 15_360, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_559, "96": 95_830, "141": 143_771}
-"""GB in a GPU's name -> MiB that `nvidia-smi` shows: T4, A10, A100, L40S, H100, H100 NVL, H200."""
+LABELS_MIB = {
+    "8": 8_188, "12": 12_288, "16": 16_376, "24": 23_028, "40": 40_536, "48": 46_068, "80": 81_559, "96": 95_830,
+    "141": 143_771,
+}  # fmt: skip
+"""GB in a GPU's name -> MiB that `nvidia-smi` shows: RTX 4060, RTX 3060, RTX A4000, A10, A100, L40S, H100, H100 NVL,
+H200."""
 
 
 def described(text: str, where: str) -> list[Gpu]:

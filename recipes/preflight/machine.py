@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
+from recipes.config.gpus import frozen_bytes
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
@@ -61,7 +62,8 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     """Size of one checkpoint; 0 for a model whose size is not known.
 
     The shards and Adam's two moments have the dtype of the trained weights. verl saves the Hugging Face model in that
-    dtype too, EasyR1 in the dtype of its forward passes (`recipes.engines.easyr1.translation.environment`).
+    dtype too, or in that of the weights below adapters, EasyR1 in the dtype of its forward passes
+    (`recipes.engines.easyr1.translation.environment`).
     """
     trainer, actor = recipe.trainer, recipe.worker.actor
     sizes, rank = shape(local_model(actor.model.model_path)), actor.model.lora.rank
@@ -70,9 +72,11 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     adapters = recipe.engine == "verl" and saves_adapters_alone(recipe)
     sharded = sizes.adapter_parameters(rank) if adapters else sizes.parameters
     copies = 1 if trainer.save_model_only or (rank and not adapters) else 3
-    loadable = actor.fsdp.mp_param_dtype if recipe.engine == "easyr1" else actor.fsdp.torch_dtype
-    model = sizes.parameters * number_bytes(loadable) * trainer.save_hf_model
-    return model + sharded * copies * number_bytes(actor.fsdp.torch_dtype)
+    trained, frozen = number_bytes(actor.fsdp.torch_dtype), frozen_bytes(recipe, actor.fsdp)
+    weight = frozen if rank else trained
+    loadable = number_bytes(actor.fsdp.mp_param_dtype) if recipe.engine == "easyr1" else weight
+    model = sizes.parameters * loadable * trainer.save_hf_model
+    return model + sharded * copies * (trained if adapters else weight)
 
 
 def most_checkpoints(recipe: Recipe, saves: int) -> int:

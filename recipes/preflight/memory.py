@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from recipes.config import Recipe
 from recipes.config import gpus as plans
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, MemoryPlan, Phase, gpu_phases, host_phase
 from recipes.memory.shape import SIZES
@@ -21,6 +21,7 @@ COSTS = {
     "fused_adam": "Adam updates in one kernel, without a copy of the weights, which costs nothing",
     "offload_params": "weights rest on the host between their uses: 4 bytes of each move back and forth in every phase",
     "offload_optimizer": "Adam's moments rest on the host: 8 bytes a weight move back and forth in every step",
+    "offload_all": "weights stay on the host: 2 bytes of each move to the GPU in every forward and backward pass",
 }
 """Cost of each setting that saves memory."""
 
@@ -43,11 +44,11 @@ def check_memory(recipe: Recipe) -> list[str]:
     on_host = host_phase(plan)
     every = [*on_gpus, on_host]
     failing = [phase for phase in every if not phase.fits]
-    if failing or (plan.gpu and not fit.cached_responses(plan)):
+    if failing or (plan.gpu and fit.holds_too_few(plan)):
         raise _does_not_fit(recipe, plan, failing, busy)
     if plan.gpu:
-        most, *rest = sorted(on_gpus, key=lambda phase: -phase.need)
-        less = ", ".join(f"{phase.name} {phase.need / GIGABYTE:.1f}" for phase in rest)
+        most, *rest = sorted(on_gpus, key=lambda phase: -phase.whole)
+        less = ", ".join(f"{phase.name} {phase.whole / GIGABYTE:.1f}" for phase in rest)
         lines += [*_chosen(recipe, plan), f"memory of a GPU, estimated: {most}; {less}"]
     if plan.host is not None:
         lines.append(f"memory of the host, estimated: {on_host}")
@@ -90,7 +91,8 @@ def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
 def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: list[gpus.Gpu]) -> RecipeError:
     name = recipe.worker.actor.model.model_path
     worst = max(failing, key=lambda phase: phase.need / (phase.limit or 1), default=None)
-    what = f"{name} does not fit: {worst}" if worst else f"{name} does not fit: vLLM holds no response of full length"
+    held = f"vLLM's cache holds {counted(fit.cached_responses(plan), 'response')} of full length, fewer than is of use"
+    what = f"{name} does not fit: {worst or held}"
     rest = ", ".join(phase.name for phase in failing if phase is not worst)
     what += f"; nor does {rest}" if rest else ""
     fix = f"set MODEL_PATH to a model that docs/FITS.md shows to fit, or LORA_RANK={fit.LORA_RANK}"

@@ -46,15 +46,17 @@ def memory_table() -> str:
 
 MODELS = {name.rpartition("/")[2]: name for name in published()}
 """Label -> name on the hub."""
-SIZES, COUNTS = (24, 48, 80, 141), (1, 2, 4, 8)
+SIZES = {8: (1, 2), 12: (1, 2), 16: (1, 2)} | dict.fromkeys((24, 48, 80, 141), (1, 2, 4, 8))
+"""GB in a GPU's name -> numbers of them."""
 
 
 def fits_table() -> str:
     """A table with all weights trained and one with adapters: what is chosen for each model and number of GPUs."""
-    heads = ("model", *(f"{count} x {size}" for size in SIZES for count in COUNTS))
+    machines = [(count, size) for size, counts in SIZES.items() for count in counts]
+    heads = ("model", *(f"{count} x {size}" for count, size in machines))
     parts = []
     for title, lora in (("All weights trained", 0), (f"LoRA of rank {fit.LORA_RANK}", fit.LORA_RANK)):
-        rows = [(name, *(cell(name, count, size, lora) for size in SIZES for count in COUNTS)) for name in MODELS]
+        rows = [(name, *(cell(name, *machine, lora) for machine in machines)) for name in MODELS]
         parts.append(f"### {title}: GPUs x GB\n\n" + markdown(heads, rows))
     return "\n\n".join(parts)
 
@@ -70,6 +72,15 @@ def cell(name: str, count: int, size: int, lora: int) -> str:
 
 
 def letters(plan: MemoryPlan) -> str:
-    """Return the letters: `r` recomputes activations, `a` fuses Adam, `m` offloads moments and `w` weights."""
-    marks = {"r": plan.recompute, "a": plan.fused_adam, "m": plan.offload_optimizer, "w": plan.offload_params}
+    """Return the letters: `r` recomputes activations, `a` fuses Adam, `v` has smaller passes or fewer responses at once
+    in vLLM, `m` offloads moments, `w` weights, and `h` keeps all weights on the host."""
+    in_vllm = plan.batched_tokens < fit.BATCHED_TOKENS[0] or plan.sequences < fit.max_num_seqs(plan.responses)
+    marks = {
+        "r": plan.recompute,
+        "a": plan.fused_adam,
+        "v": in_vllm,
+        "m": plan.offload_optimizer,
+        "w": plan.offload_params,
+        "h": plan.offload_all,
+    }
     return "".join(letter for letter, is_on in marks.items() if is_on)

@@ -108,12 +108,16 @@ class Fsdp(Section):
 
     enable_full_shard: bool = key(True, verl="{fsdp}.reshard_after_forward", resume="setting")
     """shard parameters too (ZeRO-3); false: ZeRO-2"""
-    enable_cpu_offload: bool = key(False, verl="{fsdp}.offload_policy", computed=True, resume="setting")
-    """FSDP keeps parameters in CPU memory (verl: only with strategy fsdp2)"""
+    enable_cpu_offload: bool | None = key(
+        False, left_open=True, verl="{fsdp}.offload_policy", computed=True, resume="setting"
+    )
+    """FSDP keeps parameters in CPU memory (verl: only with strategy fsdp2); null: on with adapters if a GPU's memory is
+    short"""
     enable_rank0_init: bool = key(True, engines=ONLY_EASYR1, resume="setting")
     """load weights on rank 0 and send them to the others"""
     torch_dtype: Precision | None = key(None, verl="{fsdp}.model_dtype", computed=True)
-    """precision of the master weights; null: fp32 (reference on EasyR1 with GPUs: bf16)"""
+    """precision of trained weights; null: fp32 (reference on EasyR1 with GPUs: bf16). On verl weights that are not
+    trained, of a reference or below adapters, have mp_param_dtype"""
     mp_param_dtype: Precision = key("bf16", verl="{fsdp}.mixed_precision.param_dtype", computed=True)
     """precision of forward and backward"""
 
@@ -228,13 +232,14 @@ class Rollout(Section):
     """split long prompts while others decode (EasyR1's own default is false)"""
     tensor_parallel_size: int = key(2, "TENSOR_PARALLEL_SIZE", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0)
     """GPUs that share one vLLM engine"""
-    max_num_batched_tokens: int = key(8192, gt=0)
-    """most tokens in one forward pass of vLLM"""
+    max_num_batched_tokens: int | None = key(8192, left_open=True, gt=0)
+    """most tokens in one forward pass of vLLM; null: 16,384, or fewer if a GPU's memory is short"""
     disable_tqdm: bool = key(False, engines=ONLY_EASYR1)
     """no progress bar of vLLM"""
     val_override_config: ValOverride = ValOverride()
     max_num_seqs: int | None = key(256, left_open=True, gt=0, engines=ONLY_VERL)
-    """most responses that a vLLM engine decodes at once; null: its share of a step's responses, 256 to 1,024"""
+    """most responses that a vLLM engine decodes at once; null: its share of a step's responses, 256 to 1,024,
+    or fewer if a GPU's memory is short"""
     cudagraph_capture_sizes: list[int] | None = key(None, engines=ONLY_VERL)
     """batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs"""
     calculate_log_probs: bool = key(True, engines=ONLY_VERL)

@@ -1,4 +1,4 @@
-"""verl's models under FSDP2 as they are trained on GPUs, with weights in float32 and passes in bf16."""
+"""verl's models under FSDP2 as they are trained on GPUs: trained weights in float32, others and passes in bf16."""
 
 import pytest
 import torch
@@ -25,6 +25,8 @@ def sharded(adapters: bool, fused_head: bool = False) -> torch.nn.Module:
     if adapters:
         model.enable_input_require_grads()
         model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=2, target_modules="all-linear"))
+        for weight in model.parameters():
+            weight.data = weight.data if weight.requires_grad else weight.data.to(torch.bfloat16)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     options = {"mesh": init_device_mesh("cpu", (1,)), "mp_policy": policy, "reshard_after_forward": True}
     fsdp_utils.apply_fsdp2(model, options, {})

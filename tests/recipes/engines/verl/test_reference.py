@@ -1,4 +1,4 @@
-"""A reference is read in the format of its passes, and has verl's numbers in less memory."""
+"""Weights that are never trained are read in the format of their passes, and have verl's numbers in less memory."""
 
 import json
 import os
@@ -11,21 +11,26 @@ import torch
 from transformers import AutoConfig
 from verl.workers.engine.fsdp import transformer_impl
 
-from recipes.engines.verl.engine import read_reference
+from recipes.engines.verl.engine import RecipesEngine, read_weights
 from recipes.paths import ROOT
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
 
-def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not(monkeypatch):
-    """Also where verl's changes of a model have buffers in the format that it is built in."""
+@pytest.mark.parametrize(
+    ("asked", "forward_only", "lora_rank"), [("fp32", True, 0), ("fp32", False, 2), ("bf16", False, 0)]
+)
+def test_weights_are_read_as_a_pass_would_round_them_and_buffers_are_not(monkeypatch, asked, forward_only, lora_rank):
+    """Also where verl's changes of a model have buffers in the format that it is built in. Adapters are in float32."""
     built = []
     engine = SimpleNamespace(
-        engine_config=SimpleNamespace(model_dtype="fp32", forward_only=True, mixed_precision=None),
+        engine_config=SimpleNamespace(model_dtype="fp32", forward_only=forward_only, mixed_precision=None),
+        _is_lora=lora_rank > 0,
         model_config=SimpleNamespace(
             hf_config=AutoConfig.from_pretrained(TINY), model_type="language_model", local_path=str(TINY),
             trust_remote_code=False, use_liger=False, fused_kernel_options=None, use_fused_kernels=False,
-            enable_gradient_checkpointing=False,
+            enable_gradient_checkpointing=False, lora_rank=lora_rank, lora_alpha=4, target_modules="all-linear",
+            target_parameters=None, exclude_modules=None,
         ),
         device_mesh=None, use_remove_padding=False, ulysses_sequence_parallel_size=1,
     )  # fmt: skip
@@ -37,7 +42,8 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
 
     monkeypatch.setattr(transformer_impl, "apply_monkey_patch", patch)
     whole = transformer_impl.FSDPEngine._build_module(engine)
-    found = read_reference(engine, lambda: transformer_impl.FSDPEngine._build_module(engine))
+    engine.engine_config.model_dtype = asked
+    found = read_weights(engine, lambda: transformer_impl.FSDPEngine._build_module(engine))
     assert built == [torch.float32, torch.bfloat16, torch.float32]
     for (name, ours), (_, theirs) in zip(found.named_parameters(), whole.named_parameters(), strict=True):
         assert torch.equal(ours, theirs.to(torch.bfloat16)), name
@@ -45,6 +51,13 @@ def test_a_reference_is_read_as_each_pass_would_round_it_and_its_buffers_are_not
     assert any("inv_freq" in name for name in frequencies)
     for name, buffer in found.named_buffers():
         assert torch.equal(buffer, frequencies[name]), name
+    if lora_rank:
+        bare = object.__new__(RecipesEngine)
+        vars(bare).update(vars(engine))
+        adapted = RecipesEngine._build_lora_module(bare, found)
+        assert {(each.requires_grad, each.dtype) for each in adapted.parameters()} == {
+            (True, torch.float32), (False, torch.bfloat16)
+        }  # fmt: skip
 
 
 RANK = """
