@@ -13,7 +13,8 @@ from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, did_you_mean
-from recipes.evaluation.cli import Options, evaluated
+from recipes.evaluation.cli import evaluated
+from recipes.evaluation.options import Options
 from recipes.evaluation.report import Result
 from recipes.paths import run_dir
 from recipes.runs.metrics import Step, read_history, validations

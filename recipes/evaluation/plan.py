@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native
@@ -17,15 +17,13 @@ from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_subject
 from recipes.evaluation.openai_server import Server
+from recipes.evaluation.options import Options
 from recipes.evaluation.questions import OF_VERL, Read, has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line
-
-if TYPE_CHECKING:
-    from recipes.evaluation.cli import Options
 
 TEMPLATE_ARGUMENTS = "data.apply_chat_template_kwargs."
 """Prefix of verl's keys that hold arguments of the chat template."""

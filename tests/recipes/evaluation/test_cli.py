@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
 from recipes.evaluation import evaluate
-from recipes.evaluation.cli import Options, app
+from recipes.evaluation.cli import app
+from recipes.evaluation.options import Options
 from recipes.evaluation.plan import plan_of
 
 

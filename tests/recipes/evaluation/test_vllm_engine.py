@@ -7,9 +7,9 @@ from typing import Any
 
 from recipes.config import load
 from recipes.evaluation import plan, vllm_engine
-from recipes.evaluation.cli import Options
 from recipes.evaluation.models import Subject
 from recipes.evaluation.openai_server import Server
+from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
