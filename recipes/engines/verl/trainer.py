@@ -1,10 +1,9 @@
 """verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
 verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
-next validation, and verl's training dumps keep only the score of a reward's result. `run_ppo` takes a task-runner
-class; `TaskRunner` registers `Trainer`. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class`
-loads `AgentLoops` in the same process, where all prompts pass through it. `recipes/dumps.py` documents what a line
-has.
+next validation, and verl's training dumps keep only the score of a reward's result. `task_runner.py` has `Trainer`
+registered. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `AgentLoops` in the same
+process, where all prompts pass through it. `recipes/dumps.py` documents what a line has.
 
 verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
 """
@@ -16,14 +15,12 @@ from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ROW_ID
 from recipes.engines.checkpoints import name_the_type, withdraw_stop
-from recipes.engines.verl import upstream
 from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
@@ -31,14 +28,6 @@ IMAGES = "multi_modal_inputs"
 
 _known: dict[str, dict[str, Any]] = {}
 """uid -> columns to add to its lines of the dump; kept until these are written."""
-
-
-class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
-    """verl's task runner, with `Trainer` registered before it runs."""
-
-    def run(self, config: Any) -> Any:
-        upstream.apply("driver")
-        return super().run(config)
 
 
 class AgentLoops(AgentLoopManagerTQ):
