@@ -8,13 +8,16 @@ recomputation; measured on an H200 between 8,192 and 20,480 tokens 4.44 MB, betw
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from recipes.memory.estimates import (
     GENERATE,
+    GIGABYTE,
     GROWTH,
+    HALF,
     LOGIT_BYTES,
     RESERVED,
     STEP,
@@ -23,6 +26,7 @@ from recipes.memory.estimates import (
     host_phase,
     vllm_cache,
 )
+from recipes.memory.shape import published, published_shape
 
 USABLE_FRACTION = 0.9
 """Usable part of a GPU's memory: verl balances micro-batches by work, so that some exceed the token budget."""
@@ -206,29 +210,82 @@ def fits(plan: MemoryPlan) -> bool:
 
 @dataclass(frozen=True)
 class Way:
-    """Changes that make a run fit, as a user types them, and the plan with them."""
+    """Changes that make a run fit, as a user types them, what they cost, and the plan with them."""
 
     text: str
+    cost: str
     plan: MemoryPlan
 
 
-def ways_out(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
-    """Return the nearest changes that make a plan fit; each is enough by itself.
+@dataclass(frozen=True)
+class Machine:
+    """What else decides which changes can be proposed."""
+
+    gpus: int  # GPUs of this machine; a way that needs more says "N such GPUs"
+    lr: float = 1e-6
+    engine: str = "verl"
+
+
+FASTER_LORA = 10
+"""Learning rates of adapters are about this many times those of all weights (docs/ALGORITHMS.md)."""
+
+
+def ways_out(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
+    """Return the nearest changes that make a plan fit, the cheapest first; each is enough by itself.
 
     Args:
         plan: one that does not fit.
         asked: the settings that were set; the first way replaces them by what `settled` chooses.
-        gpus_here: GPUs of this machine; a way that needs more says "N such GPUs".
     """
-    free = settled(plan, {})
-    changed = {key: getattr(free, name) for name, key in KEYS.items() if asked.get(name) is not None}
-    tried = [Way(" ".join(f"{key}={str(value).lower()}" for key, value in changed.items()), free)] if changed else []
+    tried = (Way(text, cost, settled(way, kept)) for text, cost, way, kept in _changes(plan, asked, machine) if text)
+    others = (_shorter(plan, asked), *_more_gpus(plan, asked, machine), _smaller(plan, asked))
+    found: list[Way] = []
+    for way in chain((way for way in tried if fits(way.plan)), filter(None, others)):
+        if not any(set(other.text.split()) <= set(way.text.split()) for other in found):
+            found.append(way)
+    return found
+
+
+Change = tuple[str, str, MemoryPlan, Asked]
+"""What a user types, what it costs, the plan with it, and the settings that stay."""
+
+
+def _changes(plan: MemoryPlan, asked: Asked, machine: Machine) -> Iterator[Change]:
+    """Yield what could make a plan fit on its own GPUs, the cheapest first."""
+    on_host = {name: value for name, value in asked.items() if name == "offload_all"}
+    chosen = settled(plan, on_host)
+    new = {name: getattr(chosen, name) for name, value in asked.items() if value not in (None, getattr(chosen, name))}
+    yield " ".join(f"{KEYS[name]}={str(value).lower()}" for name, value in new.items()), "", plan, on_host
+    tensors = [size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size]
+    for size in tensors:
+        yield f"TENSOR_PARALLEL_SIZE={size}", _shared(size), replace(plan, tensor=size), asked
     if not plan.lora:
-        tried.append(Way(f"LORA_RANK={LORA_RANK}", settled(replace(plan, lora=LORA_RANK), asked)))
-    tensors = (size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size)
-    tried += [Way(f"TENSOR_PARALLEL_SIZE={size}", settled(replace(plan, tensor=size), asked)) for size in tensors]
-    found = [way for way in tried if fits(way.plan)]
-    return found + [way for way in (_shorter(plan, asked), *_more_gpus(plan, asked, gpus_here)) if way]
+        text, cost = _adapters(machine)
+        adapted = replace(plan, lora=LORA_RANK, keeps_weights_asleep=True)
+        # FSDP2 shards a model with adapters, so that its weights may stay on the host.
+        free = {name: value for name, value in asked.items() if name not in on_host or machine.engine != "verl"}
+        yield text, cost, adapted, free
+        for size in tensors:
+            yield f"{text} TENSOR_PARALLEL_SIZE={size}", f"{cost}; {_shared(size)}", replace(adapted, tensor=size), free
+    if not asked.get("offload_all"):
+        text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
+        held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
+        cost = f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds there a billion weights"
+        yield text, cost, plan, {**asked, "offload_all": True}
+    if plan.weight_bytes > HALF and not plan.lora:
+        text = "worker.actor.fsdp.torch_dtype=bf16"
+        text += " worker.actor.optim.strategy=adamw_bf16" * (machine.engine == "easyr1")
+        cost = f"weights move only where a step changes them by a 256th: at LR={machine.lr:g} hardly one does"
+        yield text, cost, replace(plan, weight_bytes=HALF), asked
+
+
+def _adapters(machine: Machine) -> tuple[str, str]:
+    rate = f"{FASTER_LORA * machine.lr:g}"
+    return f"LORA_RANK={LORA_RANK} LR={rate}", f"adapters alone are trained, at {FASTER_LORA} times the learning rate"
+
+
+def _shared(size: int) -> str:
+    return f"{size} GPUs share an engine of vLLM: fewer engines generate"
 
 
 def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
@@ -237,11 +294,11 @@ def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
         response = (plan.longest - plan.prompt) * eighth // 8
         after = settled(replace(plan, longest=plan.prompt + response), asked)
         if response and fits(after):
-            return Way(f"MAX_RESPONSE_LENGTH={response}", after)
+            return Way(f"MAX_RESPONSE_LENGTH={response}", "longer answers are cut", after)
     return None
 
 
-def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
+def _more_gpus(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
     """Return the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
     ways: list[Way] = []
     for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
@@ -253,10 +310,20 @@ def _more_gpus(plan: MemoryPlan, asked: Asked, gpus_here: int) -> list[Way]:
             if fits(after := settled(more, asked)):
                 text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
                 text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
-                text += "" if lora == plan.lora else f" LORA_RANK={lora}"
-                ways.append(Way(text if count <= gpus_here else f"{count} such GPUs ({text})", after))
+                text += "" if lora == plan.lora else f" {_adapters(machine)[0]}"
+                ways.append(Way(text, "" if count <= machine.gpus else f"{count} such GPUs", after))
                 break
     return ways
+
+
+def _smaller(plan: MemoryPlan, asked: Asked) -> Way | None:
+    """Return the largest listed model that fits as this one is trained; it reads images if this one does."""
+    shapes = {name: each for name in published() if (each := published_shape(name)) is not None}
+    for name, shape in sorted(shapes.items(), key=lambda item: -item[1].parameters):
+        is_alike = bool(shape.vision) == bool(plan.shape.vision) and shape.parameters < plan.shape.parameters
+        if is_alike and fits(after := settled(replace(plan, shape=shape), asked)):
+            return Way(f"MODEL_PATH={name}", "the largest listed model that fits", after)
+    return None
 
 
 def max_num_seqs(responses: int) -> int:

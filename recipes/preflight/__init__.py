@@ -10,12 +10,22 @@ from recipes.config import Recipe, check, remarks, visible_gpus
 from recipes.config.gpus import check_attention
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
+from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
+
+def check_engine(recipe: Recipe) -> list[str]:
+    """Raise for a key that the engine cannot do."""
+    (verl if recipe.engine == "verl" else easyr1).translate(recipe)
+    return []
+
+
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
+    "engine": (check_engine, ()),
     "machine": (machine.check_machine, ()),
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
@@ -91,15 +101,15 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
 def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
-    Of a plan for GPUs that are not here, only memory and tensor parallelism are checked, and the data if no file of it
-    is missing.
+    Of a plan for GPUs that are not here, only memory and what the engine can do are checked, and the data if no file of
+    it is missing.
 
     Args:
         skip: checks to leave out; a plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.circumstances.planned_gpus is not None:
-        checked = {"tensor parallelism", "memory"} | ({"data"} - set(skip) if not missing else set())
+        checked = {"engine", "tensor parallelism", "memory"} | ({"data"} - set(skip) if not missing else set())
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare))

@@ -33,12 +33,12 @@ def main(
         planned = recipe.circumstances.planned_gpus is not None
         notes = preflight.check_before_data(recipe, plan_only=planned)
     try:
-        recipe = recipe if planned else ready(recipe, console.print, make=False)
+        recipe = ready(recipe, console.print, make=False)
     except RecipeError as error:
         result = preflight.dry(recipe, skip=("data",))
         result.errors.append(error)
     else:
-        result = preflight.dry(recipe, skip=("data",) if planned else ())
+        result = preflight.dry(recipe, skip=())
     for remark in [*notes, *result.remarks]:
         console.print(f"note: {remark}")
     if result.skipped:

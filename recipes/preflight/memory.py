@@ -14,7 +14,7 @@ from recipes.memory.shape import SIZES
 
 MODEL = "worker.actor.model.model_path"
 SHARE = fit.KEYS["utilization"]
-MOST_WAYS = 3
+MOST_WAYS = 6
 """The most changes that an error proposes."""
 COSTS = {
     "recompute": "activations are computed again in the backward pass, which makes the update a sixth slower",
@@ -31,6 +31,7 @@ def check_memory(recipe: Recipe) -> list[str]:
 
     The error names the phase that exceeds its limit most, the processes that use the GPUs, and what would fit.
     """
+    _check_bf16(recipe)
     chosen = plans.gpus_of(recipe) if recipe.hardware == "gpu" else []
     busy = [gpu for gpu in chosen if gpu.used > gpus.IDLE]
     lines = [*map(str, busy)]
@@ -56,9 +57,26 @@ def check_memory(recipe: Recipe) -> list[str]:
         if phase.is_close:
             above = phase.need > (phase.limit or 0)
             state = "is above the limit, by an estimate that may be too high" if above else "comes close to the limit"
-            way_out = _proposed(recipe, plan) if phase is not on_host else ""
-            lines.append(f"{phase.name} {state}" + (f"; if memory runs out: {way_out}" if way_out else ""))
+            ways = _proposed(recipe, plan) if phase is not on_host else []
+            lines.append(f"{phase.name} {state}" + (f"; if memory runs out: {ways[0].text}" if ways else ""))
     return lines
+
+
+PRECISIONS = ("worker.actor.fsdp.mp_param_dtype", "worker.rollout.dtype")
+WITH_BF16 = (8, 0)
+"""Compute capability from which GPUs have bf16: vLLM refuses it on older ones."""
+
+
+def _check_bf16(recipe: Recipe) -> None:
+    """Raise where the GPUs of this machine lack the format of passes or of generation."""
+    here = gpus.model() if recipe.hardware == "gpu" and recipe.circumstances.planned_gpus is None else None
+    if here and here[1] < WITH_BF16 and "bf16" in map(recipe.value, PRECISIONS):
+        raise recipe.error(
+            f"{here[0]} has no bf16, in which passes and generation compute here",
+            "take a GPU of Nvidia's Ampere or later (RTX 30, A10, A100); what was never tried on older ones: "
+            f"{' '.join(f'{key}=fp16' for key in PRECISIONS)}",
+            *PRECISIONS,
+        )
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
@@ -99,15 +117,21 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
     if worst and worst.name == HOST:
         fix = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs; or {fix}"
     else:
-        fix = "; or ".join([*([_elsewhere()] if busy else []), *filter(None, [_proposed(recipe, plan)])]) or fix
+        lines = [_line(way) for way in _proposed(recipe, plan)]
+        lines = ["add one of these to the command:", *lines] if lines else []
+        fix = "\n         ".join([*([_elsewhere()] if busy else []), *lines]) or fix
     keys = (MODEL, SHARE) if worst is None or worst.name == GENERATE else (MODEL,)
     return recipe.error("; ".join([what, *map(str, busy)]), fix, *keys)
 
 
-def _proposed(recipe: Recipe, plan: MemoryPlan) -> str:
-    """Return the nearest changes that fit the GPUs, as a user types them."""
-    ways = fit.ways_out(plan, plans.asked(recipe, plan), len(gpus.chosen_gpus()))
-    return "; or ".join(way.text for way in ways[:MOST_WAYS])
+def _proposed(recipe: Recipe, plan: MemoryPlan) -> list[fit.Way]:
+    """Return the nearest changes that fit the GPUs."""
+    machine = fit.Machine(len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr, recipe.engine)
+    return fit.ways_out(plan, plans.asked(recipe, plan), machine)[:MOST_WAYS]
+
+
+def _line(way: fit.Way) -> str:
+    return f"{way.text}  # {way.cost}" if way.cost else way.text
 
 
 def _elsewhere() -> str:

@@ -20,8 +20,9 @@ from recipes.preflight.fingerprint import fingerprint
 from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
 
-H100, H200 = 81_559 << 20, 143_771 << 20
+A10, H100, H200 = 23_028 << 20, 81_559 << 20, 143_771 << 20
 FOUR, SMOLLM2 = "Qwen/Qwen3-4B", "HuggingFaceTB/SmolLM2-135M-Instruct"
+VISION = "Qwen/Qwen2.5-VL-{}B-Instruct"
 SHARE, TOKENS = fit.KEYS["utilization"], fit.KEYS["update_tokens"]
 ON_GPU = [f"{fit.KEYS[name]}=false" for name in ("offload_params", "offload_optimizer")]
 
@@ -144,34 +145,47 @@ def test_what_was_asked_for_stays_and_more_memory_moves_nothing_away(size, ranks
         assert fit.fits(large)
         moved = [(plan.offload_params, plan.offload_optimizer, plan.recompute) for plan in (small, large)]
         assert all(after <= before for before, after in zip(*moved, strict=True))
-    for way in [] if fit.fits(small) else fit.ways_out(small, {"utilization": share}, gpus_here=1):
+    for way in [] if fit.fits(small) else fit.ways_out(small, {"utilization": share}, fit.Machine(gpus=1)):
         assert fit.fits(way.plan)
         assert "=" in way.text
 
 
 @pytest.mark.parametrize(
-    ("task", "size", "arguments"),
+    ("task", "size", "count", "arguments", "environ", "nearest"),
     [
-        ("countdown", 46_068 << 20, []),
-        ("countdown", H100, [f"{SHARE}=0.6", *ON_GPU]),
-        ("countdown", H100, ["data.max_response_length=120000"]),
-        ("custom", H100, []),
-        ("custom", 23_028 << 20, []),
+        ("countdown", 46_068 << 20, 1, [], {}, "LORA_RANK=64 LR=2e-05"),
+        ("countdown", H100, 1, [f"{SHARE}=0.6", *ON_GPU], {}, SHARE),
+        ("countdown", H100, 1, ["data.max_response_length=120000"], {}, "MAX_RESPONSE_LENGTH="),
+        ("custom", H100, 1, [], {}, "MODEL_PATH=Qwen/Qwen3-4B"),
+        ("custom", A10, 1, ["worker.actor.optim.lr=3e-6"], {}, "LORA_RANK=64 LR=3e-05"),
+        ("number_game", A10, 2, [], {"MODEL_PATH": VISION.format(7)}, "LORA_RANK=64 LR=1e-05 TENSOR_PARALLEL_SIZE=2"),
+        (
+            "number_game",
+            A10,
+            2,
+            [],
+            {"MODEL_PATH": VISION.format(3)},
+            "worker.actor.strategy=fsdp2 worker.actor.f",
+        ),
+        ("gsm8k", A10, 1, [], {"MODEL_PATH": "Qwen/Qwen2.5-1.5B"}, "worker.actor.fsdp.torch_dtype=bf16"),
+        ("gsm8k", A10, 2, ["engine=easyr1"], {}, "worker.actor.fsdp.torch_dtype=bf16 worker.actor.optim.strategy="),
     ],
 )
-def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them(monkeypatch, task, size, arguments):
-    error = mistake(lambda: memory.check_memory(recipe_on(monkeypatch, size, 1, *arguments, task=task)))
-    ways = error.fix.split("; or ")
+def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them(
+    monkeypatch, task, size, count, arguments, environ, nearest
+):
+    error = mistake(lambda: memory.check_memory(recipe_on(monkeypatch, size, count, *arguments, task=task, **environ)))
+    ways = [way.partition("  # ")[0].strip() for way in error.fix.splitlines()[1:]]
+    assert any(way.startswith(nearest) for way in ways), ways
     for way in ways:
-        words = way.partition("(")[2].rstrip(")") or way
-        typed = dict(word.split("=") for word in words.split())
+        typed = dict(word.split("=") for word in way.split())
         keys = {key.partition("=")[0]: key for key in arguments}
         keys |= {name: f"{name}={value}" for name, value in typed.items() if "." in name}
         if "MAX_RESPONSE_LENGTH" in typed:
             keys.pop("data.max_response_length", None)
-        count = int(typed.pop("GPUS_PER_NODE", 1))
-        environ = {name: value for name, value in typed.items() if "." not in name}
-        memory.check_memory(recipe_on(monkeypatch, size, count, *keys.values(), task=task, **environ))
+        on = int(typed.pop("GPUS_PER_NODE", count)) * int(typed.get("NNODES", 1))
+        named = environ | {name: value for name, value in typed.items() if "." not in name}
+        memory.check_memory(recipe_on(monkeypatch, size, on, *keys.values(), task=task, **named))
 
 
 def test_weights_are_sharded_over_the_group_that_verl_is_given(monkeypatch):
@@ -257,6 +271,17 @@ def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):
             assert estimates.host_memory() == free
 
 
+@pytest.mark.parametrize(("dtype", "is_refused"), [("bf16", True), ("fp16", False)])
+def test_a_card_without_bf16_is_named(monkeypatch, dtype, is_refused):
+    monkeypatch.setattr(gpus, "model", lambda: ("Tesla T4", (7, 5)))
+    keys = [f"worker.{name}={dtype}" for name in ("actor.fsdp.mp_param_dtype", "rollout.dtype")]
+    recipe = recipe_on(monkeypatch, H100, 1, *keys)
+    if is_refused:
+        assert "Tesla T4" in mistake(lambda: memory.check_memory(recipe)).what
+    else:
+        memory.check_memory(recipe)
+
+
 ANSWERS = {
     "gpu": "0, GPU-aaaa, 4, 81559\n1, GPU-bbbb, 71234, 81559\n2, GPU-cccc, 20000, 81559\n3, GPU-dddd, [N/A], [N/A]\n",
     "compute": "GPU-bbbb, 4242, /usr/bin/python3\nGPU-bbbb, 4243, VLLM::EngineCore\nGPU-cccc, [N/A], [Not Found]\n",
@@ -301,6 +326,11 @@ def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
     lines = memory.check_memory(recipe)
     known = "memory of a GPU, estimated" if plans.plan_of(recipe) else recipe.worker.actor.model.model_path
     assert any(known in line for line in lines), lines
+
+
+def test_a_plan_refuses_what_the_launcher_refuses():
+    planned = load("number_game", arguments=["--gpus", "2x48", "worker.actor.fsdp.enable_cpu_offload=true"], environ={})
+    assert any("enable_cpu_offload" in error.what for error in preflight.dry(planned).errors)
 
 
 def test_a_plan_for_gpus_that_are_not_here_still_says_that_a_step_asks_for_more_rows_than_there_are(tmp_path):
