@@ -81,8 +81,13 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def run_lock(path: Path, experiment: str) -> Iterator[None]:
-    """Hold a run's lock file, which has this process's id in it, until the block ends.
+def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> Iterator[None]:
+    """Hold the lock file of a run's folder, or of its checkpoints' folder, until the block ends.
+
+    The file has this process's id in it. Where a file system has no locks, nothing is held.
+
+    Args:
+        variable: what chooses another folder.
 
     Raises:
         RecipeError: another process has locked the file; the error names that process.
@@ -91,13 +96,18 @@ def run_lock(path: Path, experiment: str) -> Iterator[None]:
     with path.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             lock.seek(0)
+            holder = lock.read().strip() or "?"
             raise RecipeError(
-                f"the run {experiment} is going on already, in process {lock.read().strip() or '?'}",
+                f"the run {experiment} is going on already, in process {holder}"
+                if variable == "EXPERIMENT_NAME"
+                else f"process {holder} writes its checkpoints into the folder of the run {experiment}",
                 where=str(path.parent),
-                fix="wait for it, stop it, or choose another EXPERIMENT_NAME",
+                fix=f"wait for it, stop it, or choose another {variable}",
             ) from error
+        except OSError:
+            pass
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

@@ -60,7 +60,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     console.print(preflight.heading(recipe))
     notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
-    with runs.opened(str(recipe.trainer.experiment_name)) as files:
+    with runs.opened(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
         found = preflight.findings(recipe)
         raise_together(found.errors)
         for note in [*notes, *found.remarks]:
@@ -71,7 +71,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
             cluster.wait_for_nodes(recipe, console.print)
-            trained = resume.begin_attempt(recipe, found.start)
+            trained = resume.begin_attempt(recipe, found.start, console.print)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             outcome = train(recipe, files, command, variables, history, total, limit_s, console)
         return close(recipe, files, total, outcome, console, task, overrides)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
 from recipes.preflight.fingerprint import DATA_ANEW, RANKS, Attempt, differences, fingerprint, why_fixed
-from recipes.runs.folder import Change, add_changes
+from recipes.runs.folder import Change, add_changes, set_aside
 
 RECORD = "recipe.json"
 """File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
@@ -225,15 +225,11 @@ def steps_done(recipe: Recipe, last: Checkpoint | None) -> int:
     return last.step if last and recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path else 0
 
 
-def begin_attempt(recipe: Recipe, begin: Start) -> Recipe:
-    """Record the attempt and return the trainer's recipe.
-
-    Where later checkpoints are damaged, the engine's tracker is set to the last whole one.
-    """
-    if begin.checkpoint and begin.problems:
-        go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
+def begin_attempt(recipe: Recipe, begin: Start, log: Callable[[str], None] = print) -> Recipe:
+    """Record the attempt and return the trainer's recipe; `log` takes a line on what was set aside."""
     trained = for_trainer(recipe, begin)
-    record(recipe, begin)
+    if aside := record(recipe, begin):
+        log(f"note: {aside}")
     return trained
 
 
@@ -260,12 +256,19 @@ def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
     return step
 
 
-def record(recipe: Recipe, begin: Start) -> None:
-    """Write the record into the folder of the checkpoints, and the changes into the run's files."""
+def record(recipe: Recipe, begin: Start) -> str:
+    """Write the record into the folder of the checkpoints, and the changes into the run's files.
+
+    What earlier attempts made after the step that the run begins with is set aside, and the engine's tracker names
+    that step.
+
+    Returns:
+        A sentence on what was set aside, or an empty text.
+    """
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
     now = replace(begin.now or fingerprint(recipe), after_step=step)
-    own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent == place
+    own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent.resolve() == place.resolve()
     before = [attempt for attempt in recorded(place) if attempt.after_step < step] if own_folder else []
     if before and before[-1].content == now.content:
         now = replace(now, after_step=before.pop().after_step)
@@ -274,5 +277,10 @@ def record(recipe: Recipe, begin: Start) -> None:
     changes = begin.other_content
     if begin.unknown:
         changes.append(Change("content", "not recorded", "see recipe.json", begin.unknown, True))
+    aside = set_aside(recipe, step if own_folder else -1)
+    if own_folder and begin.checkpoint:
+        go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
     if changes:
-        add_changes(run_dir(recipe.trainer.experiment_name or recipe.name), step, changes)
+        run = run_dir(recipe.trainer.experiment_name or recipe.name)
+        add_changes(run, step, changes, recipe.trainer.val_before_train)
+    return aside

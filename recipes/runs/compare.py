@@ -122,7 +122,7 @@ def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dum
 
 
 def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
-    dumps, wrong = read_validations(run.folder, run.recipe)
+    dumps, wrong = read_validations(run.folder, run.recipe, run.since)
     notes += [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
     if dumps:
         return dumps

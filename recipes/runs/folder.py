@@ -6,10 +6,11 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,21 +18,21 @@ import psutil
 
 from recipes.config import Recipe, load, total_steps
 from recipes.data.rows import row_count
-from recipes.engines.checkpoints import Best, Checkpoint, best_checkpoint, last_checkpoint
+from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint, step_of
 from recipes.errors import RecipeError, nearest
-from recipes.files import run_lock
-from recipes.paths import artifacts, checkpoint_dir, run_dir
+from recipes.files import run_lock, write_whole
+from recipes.paths import artifacts, checkpoint_dir, relative_to_cwd, run_dir
 from recipes.runs.metrics import (
     Series,
     Step,
-    Validation,
     adopt_leftovers,
+    drop_steps,
     per_token,
     read_history,
     seconds_left,
     series,
-    validation,
 )
+from recipes.runs.responses import Measured, dump_folder, held_out, of_last_measure
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""
@@ -57,10 +58,14 @@ class RunFiles:
 
 
 @contextmanager
-def opened(experiment: str) -> Iterator[RunFiles]:
-    """The run's files, for this launcher alone. Raises RecipeError while another launcher has them."""
+def opened(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFiles]:
+    """The run's files and its folder of checkpoints, for this launcher alone.
+
+    Raises RecipeError while another launcher has them.
+    """
     files = RunFiles(run_dir(experiment))
-    with run_lock(files.lock, experiment):
+    of_checkpoints = run_lock(checkpoints / ".lock", experiment, "CHECKPOINT_DIR") if checkpoints else nullcontext()
+    with run_lock(files.lock, experiment), of_checkpoints:
         adopt_leftovers(files.attempts, files.metrics)
         yield files
         adopt_leftovers([files.attempt] if files.attempt.is_file() else [], files.metrics)
@@ -80,14 +85,65 @@ def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environm
     """
     if files.config.is_file() and files.config.read_text(encoding="utf-8") != config:
         numbers = (file.suffixes[0].removeprefix(".") for file in files.folder.glob("config.*.yaml"))
-        last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-        files.config.rename(files.folder / f"config.{last + 1}.yaml")
+        files.config.rename(files.folder / f"config.{_next(numbers)}.yaml")
     files.config.write_text(config, encoding="utf-8")
     files.command.write_text(script(command, environment), encoding="utf-8")
     files.command.chmod(0o755)
     with files.log.open("a", encoding="utf-8") as log:
         log.write(f"{ATTEMPT}{datetime.now().astimezone().isoformat(timespec='seconds')}\n")
     return files.log.stat().st_size
+
+
+def _next(numbers: Iterable[str]) -> int:
+    return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
+
+
+SET_ASIDE = "set_aside"
+"""Folder with what later attempts discarded, below a number; one in the run's folder, one beside its checkpoints."""
+
+
+def set_aside(recipe: Recipe, after: int) -> str:
+    """Move what earlier attempts made after a step out of the way of an attempt that makes these steps anew.
+
+    These are metrics, dumps, recorded changes, checkpoints and the best one.
+
+    Args:
+        after: the last step that stays; -1 where the run begins with its first step.
+
+    Returns:
+        A sentence on what was moved and where to; empty where there was nothing.
+    """
+    place = Path(str(recipe.trainer.save_checkpoint_path))
+    files, best = RunFiles(run_dir(recipe.trainer.experiment_name or recipe.name)), best_checkpoint(place)
+    moved: list[int] = []
+    target, beside = (
+        folder / SET_ASIDE / str(_next(path.name for path in folder.glob(f"{SET_ASIDE}/*")))
+        for folder in (files.folder, place)
+    )
+
+    def move(path: Path, to: Path, step: int) -> None:
+        if step > after:
+            to.mkdir(parents=True, exist_ok=True)
+            path.rename(to / path.name)
+            moved.append(step)
+
+    kinds: tuple[Literal["rollouts", "validation"], ...] = ("rollouts", "validation")
+    for kind in kinds:
+        for file in dump_folder(files.folder, recipe, kind).glob("*.jsonl"):
+            move(file, target / kind, int(file.stem) if file.stem.isdecimal() else -1)
+    for folder in place.glob("global_step_*"):
+        move(folder, beside, step_of(str(folder)) or -1)
+    if best:
+        move(place / BEST, beside, best.step)
+    of_changes = files.folder / CHANGES, after - 1, "after_step"  # what the last attempt changed is compared anew
+    for file, last, key in ((files.metrics, after, "step"), of_changes):
+        if lines := drop_steps(file, last, key):
+            write_whole(target / file.name, lines)
+            moved.append(after)
+    if not moved:
+        return ""
+    where = " and ".join(str(relative_to_cwd(folder)) for folder in (target, beside) if folder.is_dir())
+    return f"what an earlier attempt made after step {max(after, 0)} is set aside in {where}"
 
 
 def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -110,6 +166,7 @@ class Run:
     notes: tuple[str, ...]  # what could not be read, in sentences
     checkpoint: Checkpoint | None  # the last one
     best: Best | None  # the best checkpoint that was kept
+    since: int  # the first step whose validation compares with the last one (`compares_since`)
     silent_s: float | None  # seconds since metrics or log changed; None for a run that has ended
 
     @property
@@ -124,10 +181,19 @@ class Run:
         """(step, value) of the first of these metrics that each trained step has."""
         return series(self.history, *names)
 
-    @property
-    def validated(self) -> Validation | None:
+    @cached_property
+    def validations(self) -> dict[int, Measured]:
+        """Step -> its validation, of those that compare with the last one."""
+        steps = [step for step in self.history if step.step >= self.since]
+        return of_last_measure({each.step: found for each in steps if (found := self._held_out(each))})
+
+    @cached_property
+    def validated(self) -> Measured | None:
         """The last validation; None before the first."""
-        return next(filter(None, map(validation, reversed(self.history))), None)
+        return next(filter(None, map(self._held_out, reversed(self.history))), None)
+
+    def _held_out(self, step: Step) -> Measured | None:
+        return held_out(self.folder, self.recipe, step)
 
     @property
     def measure(self) -> str:
@@ -195,6 +261,7 @@ def read(folder: Path) -> Run:
         notes=tuple(notes),
         checkpoint=checkpoint,
         best=best_checkpoint(saved),
+        since=compares_since(folder),
         silent_s=max(0.0, time.time() - max(signs)) if alive and signs else None,
     )
 
@@ -241,19 +308,38 @@ class Change(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The changes of one resumption; `after_step` is the last step before it."""
+    """The changes of one resumption."""
 
-    after_step: int
+    after_step: int  # the last step before it
     changes: tuple[Change, ...]
+    validated: bool = False  # whether the model of `after_step` was validated anew
+
+    @property
+    def breaks_series(self) -> bool:
+        """Return whether scores or validations before and after do not compare."""
+        return any(each.name in BREAKS or each.name.startswith("worker.reward.") for each in self.changes)
 
 
-def add_changes(run: Path, after_step: int, changes: Sequence[Change]) -> None:
+BREAKS = ("reward", "validation rows", "content")
+"""Changed content after which scores or validations do not compare; `content`: what differs is not known."""
+
+
+def add_changes(run: Path, after_step: int, changes: Sequence[Change], validated: bool = False) -> None:
     """Record in a run's folder what an attempt changes from the step after `after_step` on."""
     run.mkdir(parents=True, exist_ok=True)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    entry = {"time": now, "after_step": after_step, "changes": [change._asdict() for change in changes]}
+    entry = {"time": now, "after_step": after_step, "validated": validated}
     with (run / CHANGES).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+        file.write(json.dumps({**entry, "changes": [change._asdict() for change in changes]}) + "\n")
+
+
+def compares_since(run: Path) -> int:
+    """The first step whose validation compares with the last one: after the last change of the reward or the questions.
+
+    Training scores compare from the step after it on, where it was validated anew.
+    """
+    breaks = [each for each in read_changes(run) if each.breaks_series]
+    return breaks[-1].after_step + (not breaks[-1].validated) if breaks else 0
 
 
 def read_changes(run: Path) -> list[Changed]:
@@ -262,5 +348,6 @@ def read_changes(run: Path) -> list[Changed]:
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
-            found.append(Changed(entry["after_step"], tuple(Change(**each) for each in entry["changes"])))
+            changes = tuple(Change(**each) for each in entry["changes"])
+            found.append(Changed(entry["after_step"], changes, bool(entry.get("validated"))))
     return found

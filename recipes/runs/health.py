@@ -7,21 +7,25 @@ what to try. Rules change nothing in a run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
-from recipes.config import Recipe, objective
+from recipes.config import Recipe, objective, path_keys
 from recipes.config.layers import read
 from recipes.config.resolve import algorithm
+from recipes.data.manifests import find_manifest
 from recipes.drawing import markdown
 from recipes.errors import counted
+from recipes.files import sha256
+from recipes.paths import ROOT
 from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs import rollout_mismatch
-from recipes.runs.metrics import KL, Series, Step, number, series
+from recipes.runs.folder import compares_since
+from recipes.runs.metrics import KL, Series, Step, is_finite, number, validation
 from recipes.runs.responses import Measured, measured, of_last_measure
 from recipes.statistics import asked
 
@@ -29,7 +33,8 @@ Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
 WINDOW = 5  # steps
 COLLAPSED_ENTROPY = 0.01  # nats a token
-ENTROPY_CHANGE = 3.0  # factor from the first window
+ENTROPY_CHANGE = 3.0  # factor from the first steps
+MOST_ENTROPY = 3.0  # nats a token: as if each token were drawn from 20 equally likely ones
 MOST_KL = 0.5  # nats a token to the reference
 MOST_GRAD_NORM = 5.0  # before clipping, median of a window
 MOST_ZERO_VARIANCE = 0.8  # share of groups
@@ -41,26 +46,69 @@ SHARE_OF_GAIN = 0.1  # least part of the training score's rise that the validati
 UNSURE = 2.0  # standard errors by which two validations must differ
 
 
-Verdict = tuple[Status, str]
-"""Status and evidence that a rule gives a run."""
+Verdict = tuple[Status, str] | tuple[Status, str, str]
+"""Status and evidence that a rule gives a run, and the name of other texts than the rule's where its cause differs."""
+HELD_OUT = "reward and validation"
+BOTH_FALL = f"{HELD_OUT}, both falling"
+
+
+EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "embedded.jsonl"
+"""The rows of the recipe `custom`'s tiny model."""
+STAND_IN = (
+    "a tiny model stands in for one of your choice (MODEL_PATH): the run tries file, reward and trainer; its scores "
+    "say nothing about the task, and no rule judges them"
+)
 
 
 class Unknown(Exception):
     """Raised by a rule that cannot judge; its text says why."""
 
 
-@dataclass(frozen=True)
 class Evidence:
-    """Facts for the rules."""
+    """Facts for the rules, kept while a run grows: a new step costs the same after any number of steps.
 
-    history: Sequence[Step]  # every step, including steps that have only a validation
-    recipe: Recipe | None = None  # None where its file cannot be read
-    # Step -> its validation; step 0 is the model before training.
-    validations: Mapping[int, Measured] = field(default_factory=dict)
+    Args:
+        history: every step so far, including steps that have only a validation.
+        recipe: None where its file cannot be read.
+        validations: step -> its validation; step 0 is the model before training.
+        since: the first step whose validation compares with the last one; training scores compare after it.
+    """
 
-    def series(self, *names: str) -> Series:
-        """(step, value) of the first of these metrics that each trained step has. Raises Unknown for fewer than two."""
-        values = series(self.history, *names)
+    def __init__(
+        self,
+        history: Iterable[Step] = (),
+        recipe: Recipe | None = None,
+        validations: Mapping[int, Measured] | None = None,
+        since: int = 0,
+    ) -> None:
+        self.history: list[Step] = []
+        self.recipe, self.since, self.validations = recipe, since, dict(validations or {})
+        self.broken: dict[str, int] = {}  # metric -> the last step at which it was no number
+        self.stand_in = recipe is not None and stands_in(recipe)
+        self._kept: dict[tuple[str, ...], tuple[Callable[[Step], float | None], Series]] = {}
+        for step in history:
+            self.add(step)
+
+    def add(self, step: Step) -> None:
+        """Take in a step."""
+        self.history.append(step)
+        for name, value in step.data.items():
+            if name.startswith(("actor/", "critic/")) and (value is None or not is_finite(value)):
+                self.broken[name] = step.step
+        for value_of, kept in self._kept.values():
+            kept += _points([step], value_of)
+
+    def series(self, *names: str, value_of: Callable[[Step], float | None] | None = None) -> Series:
+        """(step, value) of each trained step that has one. Raises Unknown for fewer than two.
+
+        Args:
+            names: metrics, of which the first that a step has counts.
+            value_of: gives a step's value, where `names` is a name for it and no metric.
+        """
+        if names not in self._kept:
+            value_of = value_of or (lambda step: step.get(*names))
+            self._kept[names] = value_of, _points(self.history, value_of)
+        values = self._kept[names][1]
         if len(values) < 2:
             raise Unknown("too few steps" if values else "the run does not log this")
         return values
@@ -72,8 +120,26 @@ class Evidence:
     @property
     def solved(self) -> bool:
         """Return whether every response of the last window is right."""
-        last = series(self.history, TRAINING_ACCURACY)[-WINDOW:]
-        return bool(last) and all(value >= RIGHT for _, value in last)
+        try:
+            return all(value >= RIGHT for value in self.last(TRAINING_ACCURACY))
+        except Unknown:
+            return False
+
+
+def stands_in(recipe: Recipe) -> bool:
+    """Return whether a tiny model of this repository trains on rows that are not its own: the user's."""
+    if not Path(str(recipe.worker.actor.model.model_path)).is_relative_to(ROOT / "recipes"):
+        return False
+    files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == "data.train_files"]
+    manifests = [find_manifest(path) for path in files if path.is_file()]
+    own = [each and (each.task != "custom" or sha256(EXAMPLE) in each.settings["files"].values()) for each in manifests]
+    return not all(own)
+
+
+def _points(steps: Iterable[Step], value_of: Callable[[Step], float | None]) -> Series:
+    """(step, value) of each trained step that has a finite value."""
+    values = ((step.step, value_of(step)) for step in steps if step.step)
+    return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
 
 
 def _windows(values: Series) -> tuple[float, float]:
@@ -89,18 +155,11 @@ def _warning_if(alarming: bool, evidence: str) -> Verdict:
 
 
 def _numbers(run: Evidence) -> Verdict:
-    broken = {
-        name: step.step
-        for step in run.history
-        for name, value in step.data.items()
-        if name.startswith(("actor/", "critic/"))
-        and (value is None or (isinstance(value, float) and not math.isfinite(value)))
-    }
-    if not broken:
+    if not run.broken:
         return "ok", f"every value of {counted(len(run.history), 'step')} is finite"
-    last = max(broken.values())
+    last = max(run.broken.values())
     recent = last >= run.history[-WINDOW:][0].step
-    return ("failure" if recent else "warning"), f"{', '.join(broken)}: not a number, last at step {last}"
+    return ("failure" if recent else "warning"), f"{', '.join(run.broken)}: not a number, last at step {last}"
 
 
 def _entropy(run: Evidence) -> Verdict:
@@ -108,9 +167,14 @@ def _entropy(run: Evidence) -> Verdict:
     latest = fmean(value for _, value in values[-2:])
     if latest < COLLAPSED_ENTROPY:
         return "failure", f"{number(latest)} nats a token over the last steps: entropy collapse"
+    if latest > MOST_ENTROPY:
+        return "failure", f"{number(latest)} nats a token over the last steps, bound {MOST_ENTROPY:g}: noise"
     first, last = _windows(values)
-    changed = last > ENTROPY_CHANGE * first or last * ENTROPY_CHANGE < first
-    return _warning_if(changed, f"{number(first)} at first, {number(last)} now, nats a token")
+    # A rise within the first window is one as well.
+    lowest = min(value for _, value in values[:WINDOW])
+    if last > ENTROPY_CHANGE * lowest:
+        return "warning", f"{number(lowest)} before it rose, {number(last)} now, nats a token"
+    return _warning_if(last * ENTROPY_CHANGE < first, f"{number(first)} at first, {number(last)} now, nats a token")
 
 
 def _kl(run: Evidence) -> Verdict:
@@ -164,10 +228,9 @@ def truncated(step: Step, limit: int) -> float | None:
 def _truncation(run: Evidence) -> Verdict:
     if run.recipe is None:
         raise Unknown("the recipe is not known, and so is the limit")
-    run.series("response_length/clip_ratio")
     limit = run.recipe.data.max_response_length
-    shares = [share for step in run.history if (share := truncated(step, limit)) is not None]
-    last = fmean(shares[-WINDOW:])
+    shares = run.series("truncated", value_of=lambda step: truncated(step, limit))
+    last = fmean(share for _, share in shares[-WINDOW:])
     return _warning_if(last > MOST_TRUNCATED, f"{last:.0%} of the responses are truncated")
 
 
@@ -178,15 +241,17 @@ def _rollout(run: Evidence) -> Verdict:
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
-    validations = of_last_measure(run.validations)
+    validations = of_last_measure({step: each for step, each in run.validations.items() if step >= run.since})
     steps = sorted(validations)
     if len(steps) < 2:
         raise Unknown("fewer than two validations")
     last, every = validations[steps[-1]], [validations[step] for step in steps]
     if all(each.error == 0 for each in every):
         raise Unknown("every question has the same value in each validation")
-    before, now = _windows([entry for entry in run.series("critic/score/mean") if entry[0] <= steps[-1]])
-    most, least = (run.series(f"critic/score/{end}") for end in ("max", "min"))
+    scores, most, least = (
+        _between(run.series(f"critic/score/{name}"), run.since, steps[-1]) for name in ("mean", "max", "min")
+    )
+    before, now = _windows(scores)
     # A reward may have any scale, so that its scores compare with an accuracy only as parts of their span.
     span = max(SAME, max(value for _, value in most) - min(value for _, value in least))
     unit = 1.0 if last.measure == "accuracy" else span
@@ -196,11 +261,20 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     first = best if falls else every[0]
     lag, noise = gain - (last.value - first.value) / unit, UNSURE * math.hypot(first.error, last.error) / unit
     hollow = gain > GAIN and lag > max((1 - SHARE_OF_GAIN) * gain, noise)
-    return _warning_if(
-        falls or hollow,
+    fall = first.value - last.value
+    by = f"{100 * fall:.0f} points" if last.measure == "accuracy" else number(fall)
+    evidence = f"held-out {last.measure} fell by {by}; " * falls + (
         f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
-        f"{number(last.value)} on {asked(last.questions, last.different)}, to step {steps[-1]}",
+        f"{number(last.value)} on {asked(last.questions, last.different)}, to step {steps[-1]}"
     )
+    if falls and gain < 0:
+        return "warning", evidence, BOTH_FALL
+    return _warning_if(falls or hollow, evidence)
+
+
+def _between(values: Series, after: int, to: int) -> Series:
+    """The values of the steps behind `after`, up to `to`."""
+    return values[bisect_right(values, (after, math.inf)) : bisect_right(values, (to, math.inf))]
 
 
 class Rule(NamedTuple):
@@ -221,10 +295,11 @@ JUDGES: dict[str, Callable[[Evidence], Verdict]] = {
     "groups": _groups,
     "truncation": _truncation,
     "vLLM and trainer": _rollout,
-    "reward and validation": _reward_and_validation,
+    HELD_OUT: _reward_and_validation,
 }
 TEXTS = read(Path(__file__).with_suffix(".yaml"))
 RULES = tuple(Rule(name, judge, **TEXTS[name]) for name, judge in JUDGES.items())
+OTHER_CAUSES = {name: texts for name, texts in TEXTS.items() if name not in JUDGES}
 
 
 class Finding(NamedTuple):
@@ -248,8 +323,12 @@ def findings(run: Evidence) -> list[Finding]:
     """Return what every rule says, in the order of `RULES`."""
     found = []
     for rule in RULES:
+        if run.stand_in and rule.judge is not _numbers:
+            found.append(Finding(rule, "explained", "not judged: the tiny model stands in for one of your choice"))
+            continue
         try:
-            found.append(Finding(rule, *rule.judge(run)))
+            status, evidence, *other = rule.judge(run)
+            found.append(Finding(rule._replace(**OTHER_CAUSES[other[0]]) if other else rule, status, evidence))
         except Unknown as unknown:
             found.append(Finding(rule, "unknown", str(unknown)))
     return found
@@ -266,14 +345,20 @@ class Health:
     """
 
     def __init__(self, recipe: Recipe, history: Sequence[Step], folder: Path, log: Callable[[str], None]) -> None:
-        self._recipe, self._history, self._folder, self._log = recipe, list(history), folder, log
+        self._run = Evidence(history, recipe, measured(folder, recipe, history), compares_since(folder))
+        self._folder, self._log = folder, log
+        self._unread: list[Step] = []  # whose validation's dump is still being written
         self._alarms: dict[str, Status] = {}
+        if self._run.stand_in:
+            log(f"note: {STAND_IN}")
 
     def add_step(self, step: Step) -> None:
         """Take in a step's metrics, and print what changed."""
-        self._history.append(step)
-        validations = measured(self._folder, self._recipe, self._history)
-        for finding in findings(Evidence(self._history, self._recipe, validations)):
+        self._run.add(step)
+        self._unread.append(step)
+        self._run.validations |= measured(self._folder, self._run.recipe, self._unread)
+        self._unread = [each for each in self._unread if validation(each) and each.step not in self._run.validations]
+        for finding in findings(self._run):
             before = self._alarms.pop(finding.rule.name, None)
             if finding.alarming:
                 self._alarms[finding.rule.name] = finding.status
@@ -284,4 +369,5 @@ class Health:
 def documented() -> str:
     """The rules as a table in Markdown, for docs/MONITORING.md."""
     rows = [(each.name, each.healthy, each.meaning, each.advice) for each in RULES]
+    rows += [(name, "", texts["meaning"], texts["advice"]) for name, texts in OTHER_CAUSES.items()]
     return markdown(("rule", "healthy", "what a warning usually means", "what to try"), rows)

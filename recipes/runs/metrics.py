@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from recipes.config import Recipe, objective
-from recipes.files import Tail
+from recipes.files import Tail, write_whole
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
 """verl's names of the KL in the reward and in the loss; the first that is logged counts."""
@@ -55,6 +55,11 @@ class Step(NamedTuple):
         return None
 
 
+def is_finite(value: Any) -> bool:
+    """Return whether a metric's value is no NaN and not infinite; texts are not judged."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 class MetricsFollower:
     """Copies the lines of an attempt's file to the history.
 
@@ -88,16 +93,33 @@ def adopt_leftovers(attempts: list[Path], history: Path) -> None:
 def read_history(*files: Path) -> list[Step]:
     """Every step once, in order; where a step was written again, the later values win.
 
-    A resumed run validates the step that it starts from: that line adds to the step's training metrics. A file that is
-    not there has no steps. Incomplete lines and lines without a step are skipped.
+    A resumed run validates the step that it starts from: that line adds to the step's training metrics, and replaces
+    an earlier validation. A file that is not there has no steps. Incomplete lines and lines without a step are skipped.
     """
     steps: dict[int, Step] = {}
     for file in files:
         for line in file.read_bytes().splitlines() if file.is_file() else ():
             if step := _parsed(line):
-                earlier = steps.get(step.step)
-                steps[step.step] = Step(step.step, {**earlier.data, **step.data}) if earlier else step
+                earlier = steps[step.step].data if step.step in steps else {}
+                if any(name.startswith("val-") for name in step.data):
+                    earlier = {name: value for name, value in earlier.items() if not name.startswith("val-")}
+                steps[step.step] = Step(step.step, {**earlier, **step.data})
     return [steps[number] for number in sorted(steps)]
+
+
+def drop_steps(file: Path, after: int, key: str = "step") -> str:
+    """Take the lines of JSON whose step, under this key, is above `after` out of a file, and return them."""
+    kept: list[str] = []
+    dropped: list[str] = []
+    for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else []:
+        try:
+            discarded = json.loads(line)[key] > after
+        except (ValueError, KeyError, TypeError):
+            discarded = False
+        (dropped if discarded else kept).append(line.decode("utf-8", "replace"))
+    if dropped:
+        write_whole(file, "".join(kept))
+    return "".join(dropped)
 
 
 def series(history: Iterable[Step], *names: str) -> Series:
@@ -137,21 +159,20 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 
 
 class Validation(NamedTuple):
-    """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source."""
+    """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source.
+
+    Held-out accuracy is the mean over the questions (`responses.held_out`), of whatever source they are.
+    """
 
     measure: str
     means: dict[str, float]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the data sources."""
-        return sum(self.means.values()) / len(self.means)
 
 
 def validation(step: Step) -> Validation | None:
     """The validation that a step logs as `val-core/<source>/<acc or reward>/mean@<n>`; None where it logs none."""
     for measure, name in MEASURES.items():
-        found = [(re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key), step.get(key)) for key in step.data]
+        logged = [key for key in step.data if key.startswith("val-core/")]
+        found = [(re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key), step.get(key)) for key in logged]
         means = {match[1]: value for match, value in found if match and value is not None}
         if means:
             return Validation(measure, means)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import cycle
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.errors import counted
@@ -17,12 +19,16 @@ from recipes.runs.compare import mean_of, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
 from recipes.runs.metrics import KL, Series, duration, number, seconds
-from recipes.runs.responses import Dump, Measured, Response, of_last_measure, read_validations
+from recipes.runs.responses import Dump, Response, read_validations
 from recipes.statistics import Interval
 
 TEMPLATE = "report.html.j2"
 MOST_CHARACTERS = 1500
 """The most characters that are shown of a prompt or a response: its last ones."""
+MOST_POINTS, MOST_VALIDATIONS = 400, 100
+"""The most points of a curve, and the most validations that are read for one."""
+MARKED = 60
+"""Curves of at most so many points have a marker at each."""
 COLOURS = (BLUE, WEAK, SLATE, GOOD)
 
 
@@ -31,14 +37,10 @@ def write(folder: Path, output: Path) -> Path:
     from markupsafe import Markup
 
     run = read(folder)
-    every, notes = read_validations(folder, run.recipe)
-    validations = of_last_measure(every)
-    if others := [str(step) for step in every if step not in validations]:
-        notes.append(f"validations of steps {', '.join(others)} left out: the reward then had another measure")
+    validations, notes = read_validations(folder, run.recipe, run.since, MOST_VALIDATIONS)
     curve = {step: mean_of(dump) for step, dump in validations.items()}
     measure = next((dump.measure for dump in validations.values()), run.measure)
-    measured = {step: Measured.of(dump) for step, dump in validations.items()}
-    found = findings(Evidence(run.history, run.recipe, measured))
+    found = findings(Evidence(run.history, run.recipe, run.validations, run.since))
     alarms = [finding for finding in found if finding.alarming]
     config = RunFiles(folder).config
     page = (
@@ -69,14 +71,11 @@ def write(folder: Path, output: Path) -> Path:
 def _tiles(run: Run, curve: dict[int, Interval], measure: str) -> list[tuple[str, str, str]]:
     unit = " %" if curve and measure == "accuracy" else ""
     ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
-    sources = len(run.validated.means) if run.validated else 0
-    held_out = ends[-1].value if ends else run.validated.mean if run.validated else None
-    best = f"step {run.best.step}" if run.best else ""
-    best += f", mean over {sources} data sources" if run.best and sources > 1 else ""
+    held_out = ends[-1].value if ends else run.validated.value if run.validated else None
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
         (f"held-out {measure}", number(held_out), " → ".join(shown(each, measure) for each in ends) + unit),
-        ("best kept", number(run.best.value if run.best else None), best),
+        ("best kept", number(run.best.value if run.best else None), f"step {run.best.step}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
         (
             "time",
@@ -122,7 +121,11 @@ def _curves(run: Run, held_out: dict[int, Interval], measure: str) -> Iterator[t
                 figure = Figure(figsize=(4.7, 2.7))
                 axes = figure.subplots()
                 for (label, points), colour in zip(lines.items(), cycle(COLOURS), strict=False):
-                    axes.plot(*zip(*points, strict=True), color=colour, label=label, marker="o", markersize=2)
+                    look: dict[str, Any] = {"color": colour, "marker": "o" if len(points) <= MARKED else ""}
+                    before = [point for point in points if point[0] <= run.since]
+                    for part in filter(None, (before, points[len(before) :])):  # a changed reward breaks the line
+                        axes.plot(*zip(*thinned(part), strict=True), **look, markersize=2)
+                    axes.lines[-1].set_label(label)
                 if held_out:
                     draw_means(axes, held_out, GOOD, f"held-out {measure}, 95% interval")
                     held_out = {}
@@ -131,6 +134,16 @@ def _curves(run: Run, held_out: dict[int, Interval], measure: str) -> Iterator[t
                 if any(axes.get_legend_handles_labels()[1]):
                     axes.legend()
                 yield title, inline(figure, re.sub(r"\W+", "-", title), title)
+
+
+def thinned(points: Series) -> Series:
+    """At most `MOST_POINTS` of a curve: lowest and highest of each stretch of steps, so that no spike is lost."""
+    size = math.ceil(2 * len(points) / MOST_POINTS)
+    if len(points) <= MOST_POINTS:
+        return points
+    value = itemgetter(1)
+    stretches = (points[at : at + size] for at in range(0, len(points), size))
+    return [point for each in stretches for point in sorted({min(each, key=value), max(each, key=value)})]
 
 
 class Sample(NamedTuple):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
 from recipes.dumps import ROW_ID
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, counted
 from recipes.rewards.contract import is_right, stated_accuracy
 from recipes.runs.metrics import Step, validation
 from recipes.statistics import standard_error
@@ -94,22 +94,47 @@ class Dump:
 
 
 def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
-    """Step -> its validation dump, in order; from the recipe's `validation_data_dir` if it exists, else the run's."""
-    named = recipe.trainer.validation_data_dir if recipe else None
-    folder = Path(named) if named and Path(named).is_dir() else run / "validation"
+    """Step -> its validation dump, in order."""
+    folder = dump_folder(run, recipe, "validation")
     files = {int(file.stem): file for file in folder.glob("*.jsonl") if file.stem.isdecimal()}
     return dict(sorted(files.items()))
 
 
-def read_validations(run: Path, recipe: Recipe | None) -> tuple[dict[int, Dump], list[str]]:
-    """The run's validations by step, and a note on each validation that cannot be read."""
-    dumps, notes = {}, []
-    for step, file in validation_files(run, recipe).items():
+def dump_folder(run: Path, recipe: Recipe | None, kind: Literal["rollouts", "validation"]) -> Path:
+    """The folder of a run's dumps: its own, which moves and is copied with it, or the one that its recipe names."""
+    trainer = recipe.trainer if recipe else None
+    named = trainer and (trainer.validation_data_dir if kind == "validation" else trainer.rollout_data_dir)
+    is_own = not trainer or not named or Path(named).parts[-2:] == (trainer.experiment_name, kind)
+    return run / kind if is_own else Path(str(named))
+
+
+def read_validations(
+    run: Path, recipe: Recipe | None, since: int = 0, most: int | None = None
+) -> tuple[dict[int, Dump], list[str]]:
+    """The validations that compare with the last one, by step, and a note on each other one.
+
+    Args:
+        since: the first step with the present reward and questions (`folder.compares_since`).
+        most: at most so many are read, evenly spaced; None reads all.
+    """
+    files = validation_files(run, recipe)
+    dumps: dict[int, Dump] = {}
+    notes = []
+    if earlier := [step for step in files if step < since]:
+        what = f"{counted(len(earlier), 'validation')}, the last of step {earlier[-1]}, left out"
+        notes.append(f"{what}: the reward or the questions changed after step {since}")
+    steps = [step for step in files if step >= since]
+    if most and len(steps) > most:
+        steps = [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
+    for step in steps:
         try:
-            dumps[step] = read_dump(file, images=may_show_images(recipe))
+            dumps[step] = read_dump(files[step], images=may_show_images(recipe))
         except RecipeError as error:
             notes.append(f"validation of step {step} left out: {error.what}")
-    return dumps, notes
+    same = of_last_measure(dumps)
+    if others := [str(step) for step in dumps if step not in same]:
+        notes.append(f"validations of steps {', '.join(others)} left out: the reward then had another measure")
+    return same, notes
 
 
 def may_show_images(recipe: Recipe | None) -> bool:
@@ -154,19 +179,19 @@ def _response(record: dict[str, Any], images: bool) -> Response:
 
 
 class Measured(NamedTuple):
-    """One validation."""
+    """One validation: held-out accuracy, or held-out score where the reward states no accuracy."""
 
-    measure: str  # "accuracy", or "score" where the reward states no accuracy
-    value: float  # mean over the responses
+    measure: str  # "accuracy" or "score"
+    value: float  # mean over the questions of all data sources, of each question's mean over its responses
     error: float  # standard error of the mean over the different questions; 0 for a single one, or equal means
-    questions: int  # number of questions
+    questions: int  # number of questions; 0 where they are not known
     different: int  # number of different ones
 
     @classmethod
     def of(cls, dump: Dump) -> Measured:
         """Measure the validation of a dump."""
-        value, error = fmean(response.value for response in dump.responses), standard_error(dump.means, dump.clusters)
-        return cls(dump.measure, value, error, len(dump.means), len(set(dump.clusters)))
+        error = standard_error(dump.means, dump.clusters)
+        return cls(dump.measure, fmean(dump.means), error, len(dump.means), len(set(dump.clusters)))
 
 
 Each = TypeVar("Each", Dump, Measured)
@@ -180,11 +205,26 @@ def of_last_measure(validations: Mapping[int, Each]) -> dict[int, Each]:
 
 def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
     """Step -> its validation, for the steps in `history` with a complete dump; only changed files are read again."""
-    files, found = validation_files(run, recipe), {}
-    for step in (each.step for each in history if validation(each) and each.step in files):
-        with suppress(RecipeError):  # being written
-            found[step] = _measured(files[step], files[step].stat().st_mtime_ns, may_show_images(recipe))
+    found, folder = {}, dump_folder(run, recipe, "validation")
+    for step in (each.step for each in history if validation(each)):
+        file = folder / f"{step}.jsonl"
+        with suppress(RecipeError, FileNotFoundError):  # being written
+            found[step] = _measured(file, file.stat().st_mtime_ns, may_show_images(recipe))
     return found
+
+
+def held_out(run: Path, recipe: Recipe | None, step: Step) -> Measured | None:
+    """A step's validation: of its dump, or as the trainer logged it where there is no dump and one data source.
+
+    None without a validation, and where only means by data source are known: how many questions each has is not.
+    """
+    if found := measured(run, recipe, [step]).get(step.step):
+        return found
+    logged = validation(step)
+    if logged is None or len(logged.means) > 1:
+        return None
+    (mean,) = logged.means.values()
+    return Measured(logged.measure, mean, 0.0, 0, 0)
 
 
 @cache

@@ -17,15 +17,16 @@ from recipes.config.rewards import shown_reward
 from recipes.config.variables import read_arguments, split_overlays, variable_names
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
-from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_checkpoint
+from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.files import write_whole
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
 from recipes.runs.compare import mean_of, shown, title
-from recipes.runs.folder import RunFiles
+from recipes.runs.folder import Run, RunFiles, compares_since, read
+from recipes.runs.health import HELD_OUT, Evidence, findings
 from recipes.runs.log import TrainerError
-from recipes.runs.metrics import Step, number, read_history, validations
-from recipes.runs.responses import of_last_measure, read_validations
+from recipes.runs.metrics import number, validation
+from recipes.runs.responses import read_validations
 from recipes.runs.supervise import Outcome
 
 if TYPE_CHECKING:
@@ -49,12 +50,15 @@ def close(
     Returns:
         The exit code of the launcher.
     """
-    place = Path(str(recipe.trainer.save_checkpoint_path))
-    checkpoint, best = last_checkpoint(place), best_checkpoint(place)
+    place, run = Path(str(recipe.trainer.save_checkpoint_path)), read(files.folder)
+    checkpoint, best = run.checkpoint, run.best
     if outcome and outcome.exit_code:
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
-    rows = results(read_history(files.metrics), total)
+    rows = results(run, total)
+    judged = findings(Evidence(run.history, recipe, run.validations, run.since))
+    alarms = [finding for finding in judged if finding.alarming]
+    worse = any(each.status == "failure" or each.rule.name == HELD_OUT for each in alarms)
     saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
     rows.append(("checkpoint", saved))
     if best:
@@ -67,20 +71,29 @@ def close(
         rows.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
         rows.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
         rows.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
+    if worse:
+        rows = [row for row in rows if row[0] not in ("more steps", "upload")]
+    rows += [("open", finding.line()) for finding in alarms]
     # Lines are never broken, so that paths and commands can be copied.
     width = max(len(name) for name, _ in rows)
     console.print("\n".join(["-" * 80, *(f"{name:<{width}}  {value}" for name, value in rows), "-" * 80]))
     return 0
 
 
-def results(history: list[Step], total: int | None) -> list[tuple[str, str]]:
-    """The steps of the experiment, those of earlier attempts included, and its first and last validation."""
-    done = max((step.step for step in history), default=0)
-    rows = [("steps", f"{done} of {total}" if total else str(done))]
-    for (measure, source), values in validations(history).items():
-        (at, before), (then, after) = values[0], values[-1]
-        later = f" -> {number(after)} (step {then})" if then != at else ""
-        rows.append((f"validation {measure}", f"{source}: {number(before)} (step {at}){later}"))
+def results(run: Run, total: int | None) -> list[tuple[str, str]]:
+    """The steps of the experiment, and the first and last of its validations that compare, of all and by source."""
+    rows = [("steps", f"{run.step} of {total}" if total else str(run.step))]
+    if not run.validations:
+        return rows
+    ends = sorted({min(run.validations), max(run.validations)})
+    means = {step.step: logged.means for step in run.history if step.step in ends and (logged := validation(step))}
+    of_sources = {f"{source}: ": [means[step].get(source) for step in ends] for source in means[ends[-1]]}
+    over_all = {"": [run.validations[step].value for step in ends]} if len(of_sources) > 1 else {}
+    for source, values in (over_all | of_sources).items():
+        shown = " -> ".join(f"{number(value)} (step {step})" for step, value in zip(ends, values, strict=True))
+        rows.append((f"validation {run.measure}", source + shown))
+    if run.since:
+        rows.append(("", f"the reward or the questions changed: earlier ones than of step {run.since} do not compare"))
     return rows
 
 
@@ -185,8 +198,9 @@ def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
     experiment = recipe.trainer.experiment_name or recipe.name
     base = str(recipe.worker.actor.model.model_path)
-    every, _ = read_validations(run_dir(experiment), recipe)
-    dumps = of_last_measure({at: dump for at, dump in every.items() if at <= step})
+    folder = run_dir(experiment)
+    every, _ = read_validations(folder, recipe, compares_since(folder))
+    dumps = {at: dump for at, dump in every.items() if at <= step}
     ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")

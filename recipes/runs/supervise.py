@@ -20,14 +20,15 @@ from recipes.data.rows import prompt_column, prompt_template, rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
 from recipes.errors import counted
 from recipes.files import json_sha256
-from recipes.paths import ROOT, relative_to_cwd
+from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, number, per_token, read_history, validation
+from recipes.runs.metrics import MetricsFollower, Step, number, per_token, read_history
 from recipes.runs.process import Child, shared_memory_cleared
+from recipes.runs.responses import held_out
 from recipes.runs.terminal import Progress
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _caught_signals() -> Iterator[list[signal.Signals]]:
 
 
 class BestCheckpoint:
-    """Keeps the saved step with the highest mean validation as `best/` (`trainer.keep_best`).
+    """Keeps the saved step with the highest held-out accuracy, or score, as `best/` (`trainer.keep_best`).
 
     verl saves, then validates, then logs: when a step's validation arrives here, its checkpoint, if any, is written.
 
@@ -218,14 +219,15 @@ class BestCheckpoint:
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
+        self._held_out = partial(held_out, run_dir(recipe.trainer.experiment_name or recipe.name), recipe)
         self._chosen_by = {"reward": _reward(recipe), "validation": validation_digest(recipe)}
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
-        validated, last = validation(step), last_checkpoint(self._folder)
-        if validated is None or not math.isfinite(validated.mean) or last is None or last.step != step.step:
+        validated, last = self._held_out(step), last_checkpoint(self._folder)
+        if validated is None or not math.isfinite(validated.value) or last is None or last.step != step.step:
             return
-        measure, value = validated.measure, validated.mean
+        measure, value = validated.measure, validated.value
         best, chosen_by = best_checkpoint(self._folder), {"metric": measure, **self._chosen_by}
         if best and best.chosen_by == chosen_by and value <= best.value:
             return
@@ -291,7 +293,7 @@ def train(
         Health(recipe, history, files.folder, console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]
-    progress = Progress(console, total)
+    progress = Progress(console, total, partial(held_out, files.folder, recipe))
     with shared_memory_cleared():
         progress.phase("the trainer starts: Python's imports and Ray")
         return supervise(

@@ -13,7 +13,7 @@ from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
-from recipes.runs.responses import measured
+from recipes.runs.responses import Measured
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -62,11 +62,13 @@ def _times(step: Step) -> str:
     return f"{seconds(step):.1f} s" + (f" ({shown})" if shown else "")
 
 
-def validation_line(step: Step) -> str | None:
-    """A validation's accuracies or scores in one line; None for a step without validation."""
+def validation_line(step: Step, over_questions: Measured | None = None) -> str | None:
+    """A validation in one line: by data source, and over the questions of all; None for a step without validation."""
     if (validated := validation(step)) is None:
         return None
     means = ", ".join(f"{source} {value:.3f}" for source, value in validated.means.items())
+    if over_questions and len(validated.means) > 1:
+        means = f"{over_questions.value:.3f} ({means})"
     return f"validation at step {step.step}: {validated.measure} {means}"
 
 
@@ -76,11 +78,18 @@ class Progress:
     Args:
         console: where the lines are printed.
         total: steps of the run, where known.
+        held_out: returns the validation of a step.
         clock: returns the time in seconds.
     """
 
-    def __init__(self, console: Console, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console, self._total, self._clock = console, total, clock
+    def __init__(
+        self,
+        console: Console,
+        total: int | None,
+        held_out: Callable[[Step], Measured | None] = lambda step: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console, self._total, self._held_out, self._clock = console, total, held_out, clock
         self._started = self._since = self._said = clock()
         self._activity = ""
         self._recent: deque[Step] = deque(maxlen=20)
@@ -98,7 +107,7 @@ class Progress:
             self._recent.append(step)
             left = time_left([*self._recent], self._total)
             self.note(step_line(step, self._total, left))
-        if line := validation_line(step):
+        if line := validation_line(step, self._held_out(step)):
             self.note(line)
         if self._total is None or step.step < self._total:
             of = f" of {self._total}" if self._total else ""
@@ -137,7 +146,7 @@ def listing(runs: Iterable[Run]) -> Table:
 
 
 def _held_out(run: Run) -> str:
-    return f"{run.measure} {number(run.validated.mean)}" if run.validated else "-"
+    return f"{run.measure} {number(run.validated.value)}" if run.validated else "-"
 
 
 def view(run: Run) -> RenderableType:
@@ -150,13 +159,13 @@ def view(run: Run) -> RenderableType:
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
     head += f", last written {duration(run.silent_s)} ago" if run.silent_s is not None else ""
     metrics, rules = (Table(box=None, pad_edge=False, show_header=False) for _ in range(2))
-    held_out = [each.mean for each in map(validation, run.history) if each]
-    rows = {f"held-out {run.measure}": held_out}
+    rows = {f"held-out {run.measure}": [each.value for each in run.validations.values()]}
     rows |= {name: [value for _, value in run.series(*keys)] for name, keys in SHOWN.items()}
+    rows["training score"] = [value for step, value in run.series(*SHOWN["training score"]) if step > run.since]
     for name, values in rows.items():
         if values:
             metrics.add_row(name, f"{number(values[0])} → {number(values[-1])}")
-    for finding in findings(Evidence(run.history, run.recipe, measured(run.folder, run.recipe, run.history))):
+    for finding in findings(Evidence(run.history, run.recipe, run.validations, run.since)):
         advice = f"\nusually: {finding.rule.meaning}\ntry: {finding.rule.advice}" if finding.alarming else ""
         rules.add_row(finding.status, finding.rule.name, Text(finding.evidence + advice))
     last = next((step_line(step, run.total) for step in reversed(run.history) if step.step), "no step yet")

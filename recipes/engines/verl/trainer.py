@@ -78,6 +78,13 @@ class Trainer(PPOTrainerSync):
         batch.fields = [name for name, column in columns.items() if name in images or not column["is_non_tensor"]]
         return batch
 
+    def _validate(self) -> dict[str, float]:
+        """Write the dump before the metrics are logged: the launcher then measures the validation by it."""
+        metrics: dict[str, float] = super()._validate()
+        for dump in self._dump_futures:
+            dump.result()
+        return metrics
+
     def _dump_generations(
         self,
         inputs: list[str],

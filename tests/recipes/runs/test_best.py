@@ -11,6 +11,12 @@ from recipes.runs.supervise import BestCheckpoint
 from tests.mistakes import mistake
 
 
+@pytest.fixture(autouse=True)
+def no_other_runs(tmp_path, monkeypatch):
+    """The checkout's may have validations of the same steps."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
+
+
 def recipe(folder, *arguments):
     keys = (f"trainer.save_checkpoint_path={folder}", "trainer.keep_best=true", *arguments)
     return load("countdown", arguments=keys, environ={"SAVE_FREQ": "2", "VAL_FREQ": "2"}, hardware="cpu")

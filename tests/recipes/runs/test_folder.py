@@ -17,8 +17,9 @@ def artifacts(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
 
 
-def test_a_second_launcher_is_refused_and_told_who_has_the_run():
-    code = "from recipes.runs import folder as runs\nwith runs.opened('exp'): print('has it', flush=True); input()"
+def test_a_second_launcher_is_refused_and_told_who_has_the_run_or_the_checkpoints(tmp_path):
+    code = "from recipes.runs import folder as runs\nfrom pathlib import Path\n"
+    code += f"with runs.opened('exp', Path({str(tmp_path)!r})): print('has it', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
     try:
         assert other.stdout.readline() == "has it\n"
@@ -26,6 +27,8 @@ def test_a_second_launcher_is_refused_and_told_who_has_the_run():
             pass
         assert str(other.pid) in error.value.what
         with runs.opened("another"):
+            pass
+        with pytest.raises(RecipeError, match="another CHECKPOINT_DIR"), runs.opened("another", tmp_path):
             pass
     finally:
         other.communicate("\n")

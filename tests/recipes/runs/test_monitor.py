@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,16 +13,26 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
-from recipes.engines.checkpoints import STOP_REQUEST
+from recipes.engines.checkpoints import STOP_REQUEST, checkpoint_at, keep_best, saved_steps
 from recipes.runs import folder as runs
 from recipes.runs.cli import app
-from recipes.runs.terminal import watch
+from recipes.runs.summary import card, results
+from recipes.runs.supervise import BestCheckpoint
+from recipes.runs.terminal import validation_line, watch
 
 
 def cli(*arguments):
     """Exit code and everything printed."""
     done = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "200"})
     return done.exit_code, done.output
+
+
+def save(folder, step):
+    """A checkpoint that engines and launcher take for one."""
+    model = folder / f"global_step_{step}" / "actor" / "huggingface"
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_text("weights")
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(step))
 
 
 @pytest.fixture
@@ -83,13 +94,40 @@ def test_list_watch_and_report_of_a_good_run(make_run):
     assert "75.0 (59.8 to 85.8)" in page, "Wilson's interval of 30 in 40"
 
 
-def test_the_report_shows_what_was_changed_on_the_way(make_run):
-    folder = make_run("changed")
-    runs.add_changes(folder, 6, [runs.Change("worker.actor.optim.lr", 1e-4, 3e-5, "from the next step on", True)])
+def shown_everywhere(name):
+    """What list, watch, report, comparison, card and the end of a run say of a run, without figures and notes."""
+    folder = runs.find(name)
+    texts = [
+        cli("watch", name, "--once")[1],
+        cli("compare", name, "other")[1],
+        *map(str, results(runs.read(folder), 12)),
+    ]
+    assert cli("report", name)[0] == 0
+    page = re.sub(r'<svg.*?</svg>|<p class="note">.*?</p>', "", (folder / "report.html").read_text(), flags=re.DOTALL)
+    return "\n".join([*texts, page, card(runs.read(folder).recipe, 12)])
+
+
+@pytest.mark.parametrize(
+    ("change", "validated", "first"),
+    [
+        (("worker.actor.optim.lr", 1e-4, 3e-5), False, 0),
+        (("reward", {"a.py": "1" * 64}, {"a.py": "2" * 64}), False, 12),
+        (("worker.reward.reward_weights", [1.0], [2.0]), True, 6),
+        (("validation rows", "1" * 64, "2" * 64), True, 6),
+    ],
+)
+def test_a_changed_reward_breaks_the_series_everywhere(make_run, change, validated, first):
+    folder = make_run("changed", right=(3, 14, 30))
+    make_run("other", right=(30, 30, 30))
+    runs.add_changes(folder, 6, [runs.Change(*change, "from the next step on", True)], validated)
     with (folder / runs.CHANGES).open("a") as file:
         file.write('{"after_step": 9, "chan')  # the launcher was killed as it wrote
-    assert cli("report", "changed")[0] == 0
-    assert "worker.actor.optim.lr: 0.0001 -&gt; 3e-05" in (folder / "report.html").read_text()
+    shown = shown_everywhere("changed")
+    assert f"{runs.Change(*change, '', True).described}".replace(">", "&gt;") in shown
+    shares = {0: ("0.075", "7.5 ("), 6: ("0.350", "35.0 ("), 12: ("0.750", "75.0 (")}
+    for step, texts in shares.items():
+        for text in texts:
+            assert (text in shown) == (step in (first, 12) or (first < step and "(" in text)), (step, text)
 
 
 def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_run):
@@ -128,17 +166,52 @@ def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
     assert not re.findall(r'<span class="dot \w+"></span>step \d+: score', page), "no score is right or wrong"
 
 
-def test_a_report_has_one_held_out_accuracy_where_a_run_has_several_sources(make_run):
+def test_held_out_accuracy_is_the_mean_over_the_questions_of_all_sources_everywhere(make_run, tmp_path):
     """verl's mean over two sources is 0.5 where 30 of all 40 questions are right: one source is larger."""
     folder = make_run("sources")
+    make_run("other")
     metrics = folder / "metrics.jsonl"
     two = '"val-core/large/acc/mean@1": 1.0, "val-core/small/acc/mean@1": 0.0'
     metrics.write_text(re.sub(r'"val-core/countdown/acc/mean@1": 0\.75', two, metrics.read_text()))
-    assert cli("report", "sources")[0] == 0
-    page = (folder / "report.html").read_text()
-    tile = re.search(r"held-out accuracy.{0,200}", page, re.DOTALL)[0]
-    assert "0.750" in tile, tile
-    assert "0.500" not in page
+    run, lines = runs.read(folder), []
+    assert re.search(r"sources +finished +12/12 +accuracy 0\.750", cli("list")[1])
+    shown = shown_everywhere("sources")
+    assert "0.500" not in shown
+    assert "0.250 (step 0) -> 0.750 (step 12)" in shown
+    save(tmp_path / "checkpoints" / "sources", 12)
+    BestCheckpoint(run.recipe, lines.append).add_step(run.history[-1])
+    assert "validation accuracy 0.750" in lines[0]
+    line = validation_line(run.history[-1], run.validated)
+    assert line == "validation at step 12: accuracy 0.750 (large 1.000, small 0.000)"
+
+
+def test_a_copied_run_reads_its_own_validations(make_run, tmp_path):
+    folder = make_run("original")
+    copy = shutil.copytree(folder, tmp_path / "elsewhere" / "copied")
+    (folder / "validation" / "12.jsonl").unlink()
+    assert runs.read(copy).validated.questions == 40
+
+
+def test_what_an_attempt_makes_anew_is_set_aside(make_run, tmp_path):
+    folder, saved = make_run("again"), tmp_path / "checkpoints" / "again"
+    recipe = runs.read(folder).recipe
+    for step in (3, 6, 9):
+        save(saved, step)
+    keep_best(checkpoint_at(saved, 9), {"value": 0.5, "metric": "accuracy", "reward": "", "validation": ""})
+    for after in (3, 6, 9):
+        runs.add_changes(folder, after, [runs.Change("reward", {}, {}, "takes effect", True)])
+    assert "after step 6 is set aside in" in runs.set_aside(recipe, 6)
+    assert runs.set_aside(recipe, 6) == ""
+    run = runs.read(folder)
+    assert [step.step for step in run.history] == [0, *range(1, 7)]
+    assert [each.after_step for each in runs.read_changes(folder)] == [3]
+    assert (saved_steps(saved), run.best) == ([3, 6], None)
+    aside = folder / "set_aside" / "1"
+    assert len((aside / "metrics.jsonl").read_text().splitlines()) == 6
+    assert (aside / "validation" / "12.jsonl").is_file()
+    assert {path.name for path in (saved / "set_aside" / "1").iterdir()} == {"global_step_9", "best"}
+    runs.set_aside(recipe, -1)
+    assert (runs.read(folder).history, saved_steps(saved)) == ([], [])
 
 
 def test_a_report_keeps_to_the_measure_of_the_last_reward(make_run):
