@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -194,18 +193,19 @@ class _Part:
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
-    def rows(self, mask: Iterable[bool], split: str, *, with_images: bool, sources: Counter[str]) -> Iterator[Row]:
-        """Yield the rows where `mask` is true, ready to be written, and count them by data source in `sources`."""
+    def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
+        """Yield the rows where `mask` is true, ready to be written."""
         self._kept.seek(0)
+        index = 0
         for is_chosen in mask:
             row, rest, pictures = pickle.load(self._kept)
             if is_chosen:
                 # A column that only other records have is None here, as in a data set of TRL's.
                 fields = {name: rest.get(name) for name in self._whole if name in rest or name != self._truth}
                 fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
-                row["extra_info"] |= {"split": split, "index": sources.total()}
+                row["extra_info"] |= {"split": split, "index": index}
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
-                sources[row["data_source"]] += 1
+                index += 1
                 if with_images:
                     row["images"] = [{"bytes": picture} for picture in pictures]
                 yield row
@@ -279,8 +279,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         share = None if conversion.val else conversion.val_share
 
         def split(name: str, part: _Part, mask: list[bool], dropped: dict[str, int]) -> Split:
-            sources: Counter[str] = Counter()
-            rows = part.rows(mask, name, with_images=most_images > 0, sources=sources)
+            rows = part.rows(mask, name, with_images=most_images > 0)
             facts = {
                 "task": "custom",
                 "split": name,
@@ -288,10 +287,11 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "command": command,
                 "seed": conversion.seed,
                 "settings": {"files": made_from, "val_share": share},
-                "counts": {"data_sources": sources, "most_images": most_images},
+                "counts": {"most_images": most_images},
                 "dropped": dropped,
             }
-            return Split(name, progress.track(rows, total=sum(mask), description=name), facts)
+            tracked = progress.track(rows, total=sum(mask), description=name)
+            return Split(name, tracked, facts, counted_by=lambda row: {"data_sources": row["data_source"]})
 
         count = sum(shared) - (0 if conversion.val else sum(validates))
         left_out = {HELD_OUT: count} if count else {}
@@ -326,7 +326,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
             part = _Part(conversion.train, conversion, mistakes, progress, {})
         mistakes.check()
         every = [True] * len(part.prompts)
-        rows = part.rows(every, "test", with_images=part.most_images > 0, sources=Counter())
+        rows = part.rows(every, "test", with_images=part.most_images > 0)
         write_split(target, rows, {"task": "custom", "split": "all", "command": command, "source": str(path)})
     return target
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, path_keys
 from recipes.data.manifests import Manifest
-from recipes.data.rows import Row, Split, write_data
+from recipes.data.rows import CountedBy, Dropped, Row, Split, write_data
 from recipes.errors import RecipeError, counted
 from recipes.paths import ROOT, command_line
 from recipes.progress_bar import progress_bar
@@ -67,7 +67,7 @@ def prepare(
     *,
     problem: Callable[[Row], Hashable] = lambda row: row["problem"],
     once: bool = False,
-    counted_by: Callable[[Row], Mapping[str, Any]] = lambda row: {},
+    counted_by: CountedBy = lambda row: {},
     force: bool = False,
 ) -> list[Manifest]:
     """Write the splits of a task into `folder`, all or none, and print what was written.
@@ -76,7 +76,7 @@ def prepare(
         task: every row's `extra_info.solution` must earn 1.0 under its reward, `reward_functions/<task>.py`.
         problem: row -> key of its problem; no key may be in two splits.
         once: forbid a key to occur twice within one split, too.
-        counted_by: row -> {table: value}; each table of the manifest counts the rows by value.
+        counted_by: row -> {table: value}, for the manifest's counts.
         force: replace files that hold other data.
 
     Raises:
@@ -86,8 +86,12 @@ def prepare(
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
-    def passed(split: Split, tables: defaultdict[str, Counter[Any]]) -> Iterator[Row]:
+    def passed(split: Split, advance: Callable[[], None]) -> Iterator[Row | Dropped]:
         for row in split.rows:
+            if isinstance(row, Dropped):
+                yield row
+                continue
+            advance()
             require_full_marks(row, score)
             key = problem(row)
             other = split_of.get(key, split.name)
@@ -95,17 +99,15 @@ def prepare(
                 what = f"{split.name} row {row['extra_info']['index']} repeats the problem of a row of {other}"
                 raise RecipeError(what, where=str(key)[:80], fix="remove one of the two")
             split_of[key] = split.name
-            for name, value in counted_by(row).items():
-                tables[name][value] += 1
             yield row
 
     def checked() -> Iterator[Split]:
         with progress_bar() as progress:
             for split in splits:
-                tables: defaultdict[str, Counter[Any]] = defaultdict(Counter)
-                facts = {"task": task, "split": split.name, "command": command, **split.facts, "counts": tables}
-                rows = progress.track(passed(split, tables), total=split.size, description=split.name)
-                yield split._replace(rows=rows, facts=facts)
+                facts = {"task": task, "split": split.name, "command": command, **split.facts}
+                bar = progress.add_task(split.name, total=split.size)
+                rows = passed(split, partial(progress.advance, bar))
+                yield split._replace(rows=rows, facts=facts, counted_by=counted_by)
 
     manifests, status = write_data(folder, checked(), force=force)
     for manifest in manifests:

@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -218,13 +219,25 @@ def _parts(content: Any) -> Any:
     return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Stands in a stream of rows for one that is left out; the manifest counts them by reason."""
+
+    reason: str
+
+
+CountedBy = Callable[[Row], Mapping[str, Any]]
+"""Row -> {table: value}; each table of a manifest's counts has the number of rows by value."""
+
+
 class Split(NamedTuple):
     """A split to write."""
 
     name: str  # "train" or "test"
-    rows: Iterable[Row]  # from `make_row`; consumed once, never held together
-    facts: Mapping[str, Any] = {}  # fields of the manifest; its counts may still change until all rows are written
+    rows: Iterable[Row | Dropped]  # from `make_row`; consumed once, never held together
+    facts: Mapping[str, Any] = {}  # fields of the manifest
     size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
+    counted_by: CountedBy = lambda row: {}
 
 
 _OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
@@ -249,7 +262,10 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             fix = "name a folder for the data alone"
             raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
         with whole_folder(folder) as draft:
-            manifests = [write_split(draft / f"{name}.parquet", rows, facts) for name, rows, facts, _ in splits]
+            manifests = [
+                write_split(draft / f"{each.name}.parquet", each.rows, each.facts, counted_by=each.counted_by)
+                for each in splits
+            ]
             held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
             made = {manifest.file: manifest.sha256 for manifest in manifests}
             changed = [name for name in sorted(held) if held[name] != made.get(name)]
@@ -260,25 +276,38 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
 
 def write_split(
     path: Path,
-    rows: Iterable[Row],
+    rows: Iterable[Row | Dropped],
     facts: Mapping[str, Any] = {},
     *,
+    counted_by: CountedBy = lambda row: {},
     schema: pa.Schema | None = None,
 ) -> Manifest:
     """Stream rows into a parquet file, one row group at a time, and write its manifest; replaces what is there.
 
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
-        facts: fields of the manifest, read after the last row is written.
+        facts: fields of the manifest; tables of `counted_by` are added to its counts, and `Dropped` to what it dropped.
         schema: the schema of rows that are copied unchanged; None for rows of `make_row`.
 
     Raises:
         RecipeError: no rows, rows of different shapes, or a disk that does not take them.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    tables, dropped = defaultdict[str, Counter[Any]](Counter), Counter[str](facts.get("dropped", {}))
+
+    def kept() -> Iterator[Row]:
+        for row in rows:
+            if isinstance(row, Dropped):
+                dropped[row.reason] += 1
+                continue
+            for table, value in counted_by(row).items():
+                tables[table][value] += 1
+            yield row
+
     with _writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
-        count, schema = _write(draft, rows, path, schema)
+        count, schema = _write(draft, kept(), path, schema)
+        facts = {**facts, "counts": {**facts.get("counts", {}), **tables}, "dropped": dropped}
         manifest = Manifest(
             **json.loads(json.dumps(facts, sort_keys=True, default=str)),
             file=path.name,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 import random
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, product
 from typing import NamedTuple
 
+from recipes.data.rows import Dropped
 from recipes.data.splits import bucket_of
 
 
@@ -130,7 +130,11 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
             numbers = [rng.randint(1, settings.max_number) for _ in range(size)]
             yield numbers, rng.randint(1, settings.max_target)
 
-    while problem := next(solved(drawn(), settings.sizes, buckets, seen, Counter()), None):
+    def first() -> Problem | None:
+        found = solved(drawn(), settings.sizes, buckets, seen)
+        return next((each for each in found if isinstance(each, Problem)), None)
+
+    while problem := first():
         yield problem
 
 
@@ -139,24 +143,22 @@ def solved(
     sizes: Sequence[int],
     buckets: Sequence[str],
     seen: set[Hashable],
-    dropped: Counter[str],
-) -> Iterator[Problem]:
+) -> Iterator[Problem | Dropped]:
     """The problems among (numbers, target) whose numbers are in these buckets, each once and with a solution.
 
     Args:
         seen: the problems so far, by sorted numbers and target; new ones are added.
-        dropped: counts what is left out: other_size, unsolvable, duplicate.
     """
     for numbers, target in drawn:
         key = tuple(sorted(numbers)), target
         if bucket(numbers) not in buckets:
             continue
         if len(numbers) not in sizes:
-            dropped["other_size"] += 1
+            yield Dropped("other_size")
         elif key in seen:
-            dropped["duplicate"] += 1
+            yield Dropped("duplicate")
         elif solution := solve(numbers, target):
             seen.add(key)
             yield Problem(tuple(numbers), target, solution)
         else:
-            dropped["unsolvable"] += 1
+            yield Dropped("unsolvable")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.data.rows import IMAGE_MARK, Row, Split, make_row
+from recipes.data.rows import IMAGE_MARK, Dropped, Row, Split, make_row
 from recipes.tasks.number_game.collect import MOST_TOKENS, Round
 from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
 from recipes.tasks.tables import load_table
@@ -78,18 +77,21 @@ def from_hub(path: Path | None, revision: str) -> Iterator[Split]:
     for split in SPLITS:
         files = None if path is None else sorted(path.glob(f"**/{split}*.parquet")) or [path / f"{split}.parquet"]
         tables[split] = load_table(REPOSITORY, ("images", "answer"), split=split, revision=revision, files=files)
-    held_out = {digest for digest, _, _ in _screens(tables["test"][0], Counter())}
+    held_out = {each[0] for each in _screens(tables["test"][0]) if not isinstance(each, Dropped)}
     for split, (table, source) in tables.items():
-        dropped: Counter[str] = Counter()
-        found = _hub_rows(split, table, held_out if split == "train" else set(), dropped)
-        yield Split(split, found, {"source": source, "dropped": dropped})
+        found = _hub_rows(split, table, held_out if split == "train" else set())
+        yield Split(split, found, {"source": source})
 
 
-def _hub_rows(split: str, table: pa.Table, held_out: set[bytes], dropped: Counter[str]) -> Iterator[Row]:
+def _hub_rows(split: str, table: pa.Table, held_out: set[bytes]) -> Iterator[Row | Dropped]:
     seen: set[bytes] = set()
-    for digest, image, answer in _screens(table, dropped):
+    for screen in _screens(table):
+        if isinstance(screen, Dropped):
+            yield screen
+            continue
+        digest, image, answer = screen
         if digest in held_out or digest in seen:
-            dropped["shared_with_test" if digest in held_out else "duplicate"] += 1
+            yield Dropped("shared_with_test" if digest in held_out else "duplicate")
             continue
         width, height = size(image)
         info = {"split": split, "index": len(seen), "source": "hub", "width": width, "height": height}
@@ -104,20 +106,20 @@ def _hub_rows(split: str, table: pa.Table, held_out: set[bytes], dropped: Counte
         )
 
 
-def _screens(table: pa.Table, dropped: Counter[str]) -> Iterator[tuple[bytes, bytes, str]]:
+def _screens(table: pa.Table) -> Iterator[tuple[bytes, bytes, str] | Dropped]:
     """Yield (digest of the original picture, screenshot, answer) of the rows that can be used."""
     for pictures, stated in zip(table["images"], table["answer"], strict=True):
         images, answer = pictures.as_py(), str(stated.as_py()).strip()
         if answer not in ("0", "1", "2"):
-            dropped["no_answer"] += 1
+            yield Dropped("no_answer")
         elif len(images) != 1:
-            dropped["several_images"] += 1
+            yield Dropped("several_images")
         else:
             data = images[0]["bytes"] or b""
             try:
                 yield hashlib.sha256(data).digest(), fitted(as_png(data), MOST_TOKENS), answer
             except BrokenPNG:
-                dropped["broken_image"] += 1
+                yield Dropped("broken_image")
 
 
 def problem(row: Row) -> str:
