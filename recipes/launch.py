@@ -115,9 +115,7 @@ def show_plan(recipe: Recipe) -> int:
 
 def cli() -> None:
     """Entry point."""
-    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    application.command(context_settings={"help_option_names": [], "ignore_unknown_options": True})(main)
-    application()
+    usage.run(main)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,20 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, **(config.get("text_config") or {})}
 
 
+OF_SAVING = ("dtype", "torch_dtype", "transformers_version", "attn_implementation", "_name_or_path")
+"""Keys of `config.json` that say how a model was saved, not what it is."""
+
+
+def architecture(folder: Path) -> dict[str, Any]:
+    """What `config.json` says of a model's layers, whatever its weights are; empty if missing."""
+
+    def kept(tree: Mapping[str, Any]) -> dict[str, Any]:
+        parts = {name: value for name, value in tree.items() if name not in OF_SAVING}
+        return {name: kept(value) if isinstance(value, Mapping) else value for name, value in parts.items()}
+
+    return kept(model_config(folder))
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a model's weights."""
     return sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])

@@ -1,13 +1,14 @@
 """Warm start: supervised fine-tuning (SFT) on the worked answers of a recipe's rows, by verl's `sft_trainer`.
 
 GRPO learns only from groups whose scores differ. A model that answers nothing right first learns from worked answers.
-`python -m recipes.sft TASK [key=value ...]` writes them as chat messages, starts verl's trainer, and puts the model in
-`artifacts/models/<experiment>`, where MODEL_PATH finds it.
+`python -m recipes.sft TASK [--option value ...] [key=value ...]` writes them as chat messages, starts verl's trainer,
+and puts the model in `artifacts/models/<experiment>`, where MODEL_PATH finds it.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,14 +24,18 @@ from jinja2 import TemplateError
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from recipes.config import Recipe, load
+from recipes import usage
+from recipes.config import Recipe, load, tasks
 from recipes.config.layers import flatten, read
 from recipes.config.names import verl_package
-from recipes.config.variables import is_on
-from recipes.data.custom import ready
+from recipes.config.resolve import MODEL
+from recipes.config.schema import leaves
+from recipes.config.variables import Argument, is_on, read_arguments, split_overlays
+from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
+from recipes.engines.checkpoints import name_the_type
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import (
@@ -47,18 +52,36 @@ from recipes.preflight.model import check_model
 from recipes.runs.folder import opened, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
+from recipes.runs.summary import launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
-VARIABLES = {
-    "LR": "optim.lr",
-    "TOTAL_EPOCHS": "trainer.total_epochs",
-    "MAX_STEPS": "trainer.total_training_steps",
-    "TRAIN_BATCH_SIZE": "data.train_batch_size",
-    "EXPERIMENT_NAME": "trainer.experiment_name",
+OF_TRAINER = {
+    "worker.actor.optim.lr": "optim.lr",
+    "trainer.total_epochs": "trainer.total_epochs",
+    "trainer.max_steps": "trainer.total_training_steps",
+    "data.rollout_batch_size": "data.train_batch_size",
+    "trainer.experiment_name": "trainer.experiment_name",
 }
-"""Environment variable -> key of verl's supervised trainer. The recipe reads every other one."""
+"""Key of a recipe -> key of verl's supervised trainer that its variable and option set in its place."""
+OF_RECIPE = (
+    *(
+        "engine",
+        "hardware",
+        "prepare",
+        "data.train_files",
+        "data.val_files",
+        "data.val_share",
+        "data.data_source",
+        "data.system_prompt",
+    ),
+    *("data.prompt_key", "data.answer_key", "data.image_key", "data.max_prompt_length", "data.max_response_length"),
+    *("data.format_prompt", "data.override_chat_template", "data.seed", "data.apply_chat_template_kwargs"),
+    *("worker.actor.model.", "worker.actor.fsdp.", "worker.actor.padding_free", "worker.reward.reward_function"),
+    *("trainer.project_name", "trainer.n_gpus_per_node", "verl.data.apply_chat_template_kwargs"),
+)
+"""Beginnings of the recipe's keys that a warm start reads, or the conversion of its rows."""
 SAME_AS_ACTOR = {
     "actor_rollout_ref.model.": "model.",
     "actor_rollout_ref.actor.fsdp_config.": "engine.",
@@ -78,7 +101,10 @@ class Plan:
 
     recipe: Recipe
     settings: Any  # verl's sft_trainer_engine.yaml as Hydra composes it
-    overrides: list[str]
+    typed: list[str]  # what the user set of it
+    given: list[Argument]  # the user's other arguments, which set keys of the recipe
+    files: list[str]  # the user's further recipe files
+    overrides: list[str]  # of verl's defaults: by the recipe, configs/sft/settings.yaml, and the user
 
     @property
     def experiment(self) -> str:
@@ -102,36 +128,72 @@ class Plan:
 
 
 def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
-    """Stack verl's defaults, the recipe, `configs/sft/settings.yaml`, variables and arguments; later wins.
+    """Read variables and arguments: the recipe's, or those of verl's supervised trainer.
 
     Args:
         task: a recipe's name or path.
-        arguments: `key=value` in the keys of verl's supervised trainer.
+        arguments: the launcher's options and keys, and `key=value` in the keys of verl's supervised trainer.
 
     Raises:
         RecipeError: Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
     """
+    keys = flatten(_compose([]))
+    free = tuple(f"{name}." for name, value in keys.items() if value == {})
+    groups = {name.split(".")[0] for name in keys} - {"data", "trainer"}
+    recipes_own, typed, given = dict(environ), [], []
+    for path, key in OF_TRAINER.items():
+        for name in leaves(Recipe)[path].info.variable.split():
+            if text := recipes_own.pop(name, ""):
+                typed.append(f"{key}={text}")
+    files, others = split_overlays(arguments)
+    for each in read_arguments(others):
+        name = each.key.lstrip("+")
+        is_trainers = name not in REPLACED and (name in keys or name.startswith(free) or name.split(".")[0] in groups)
+        if each.key in OF_TRAINER:
+            typed.append(f"{OF_TRAINER[each.key]}={each.text}")
+        elif is_trainers:
+            typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
+        else:
+            given.append(each)
+    words = dict.fromkeys(each.words for each in given)  # once, where an option sets several keys
+    recipe = load(task, arguments=[*files, *(word for each in words for word in each)], environ=recipes_own)
+    return composed(recipe, typed, given, files)
+
+
+REPLACED = ("data.train_files", "data.val_files")
+"""Keys of verl's supervised trainer that are the recipe's here: their rows are written anew, as chat messages."""
+
+
+def composed(recipe: Recipe, typed: list[str], given: list[Argument], files: list[str]) -> Plan:
+    """Stack verl's defaults, the recipe, `configs/sft/settings.yaml`, and what the user typed; later wins."""
+    layers = {**_of_recipe(recipe), **flatten(read(SETTINGS))}
+    overrides = [*(_forced(name, value) for name, value in layers.items()), *typed]
+    return Plan(recipe, OmegaConf.create(_compose(overrides)), typed, given, files, overrides)
+
+
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """verl's configuration of the supervised trainer with `overrides`, in Hydra's form."""
     package = verl_package()
     if package is None:
         raise RecipeError("verl is not installed", where=sys.executable, fix="bash scripts/setup_env.sh")
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
 
-    recipe = load(task, environ={name: value for name, value in environ.items() if name not in VARIABLES})
-    overrides = [_forced(name, value) for name, value in {**_of_recipe(recipe), **flatten(read(SETTINGS))}.items()]
-    overrides += [f"{key}={environ[name]}" for name, key in VARIABLES.items() if environ.get(name)]
     try:
         with initialize_config_dir(f"{package}/trainer/config", version_base=None):
-            defaults: Any = OmegaConf.to_container(compose("sft_trainer_engine"))
-            free = tuple(f"{name}." for name, value in flatten(defaults).items() if value == {})
-            overrides += [f"++{each}" if each.startswith(free) else each for each in arguments]
-            return Plan(recipe, compose("sft_trainer_engine", overrides), overrides)
+            configuration: Any = OmegaConf.to_container(compose("sft_trainer_engine", list(overrides)))
+            return configuration
     except HydraException as error:
         raise RecipeError(
             " ".join(str(error).split()),
-            where=f"{', '.join(VARIABLES)}, or an argument",
-            fix="python -m verl.trainer.sft_trainer --cfg job shows the keys of verl's supervised trainer",
+            where="a variable, an option or an argument",
+            fix="--help lists the options; python -m verl.trainer.sft_trainer --cfg job shows the other keys",
         ) from error
+
+
+def unread(recipe: Recipe) -> list[str]:
+    """What the user set and only the training after a warm start reads."""
+    return [str(each) for path, each in recipe.sources.items() if each.by_user and not path.startswith(OF_RECIPE)]
 
 
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -143,7 +205,7 @@ def _of_recipe(recipe: Recipe) -> dict[str, Any]:
         "trainer.n_gpus_per_node": recipe.trainer.n_gpus_per_node,
         "trainer.logger": ["console", "file"],
     }
-    for name, value in verl.translate(recipe).items():
+    for name, value in verl.translate(of_converted(recipe)).items():
         for prefix, ours in SAME_AS_ACTOR.items():
             if name.startswith(prefix):
                 keys[ours + name.removeprefix(prefix)] = value
@@ -228,8 +290,12 @@ def command(chosen: Plan) -> list[str]:
     return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]
 
 
-def run(chosen: Plan, console: Console) -> int:
-    """Make the rows, train, and put the model where MODEL_PATH finds it. Returns the exit code."""
+def run(chosen: Plan, console: Console, task: str) -> int:
+    """Make the rows, train, and put the model where MODEL_PATH finds it. Returns the exit code.
+
+    Args:
+        task: as the user typed it; the commands printed at the end repeat it.
+    """
     recipe, checkpoints = chosen.recipe, checkpoint_dir(chosen.experiment)
     taken = ""
     if chosen.model.exists():
@@ -240,9 +306,13 @@ def run(chosen: Plan, console: Console) -> int:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     versions.check(recipe.hardware)
-    for remark in check_model(recipe):
+    for remark in [*recipe.circumstances.notes, *check_model(recipe)]:
         console.print(f"note: {remark}")
-    chosen = Plan(ready(recipe, console.print), chosen.settings, chosen.overrides)
+    if later := unread(recipe):
+        console.print(f"note: a warm start does not read, and the training after it does: {', '.join(later)}")
+    data = _shown_files(recipe)
+    recipe = ready(recipe, console.print)
+    chosen = composed(recipe, chosen.typed, chosen.given, chosen.files)
     rows, long = write_rows(chosen)
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)")
     steps = steps_of(chosen, rows)
@@ -251,7 +321,8 @@ def run(chosen: Plan, console: Console) -> int:
     with opened(chosen.experiment) as files:
         files.metrics.unlink(missing_ok=True)
         files.log.unlink(missing_ok=True)
-        console.print(f"warm start of {chosen.settings.model.path}; verl's output: {relative_to_cwd(files.log)}")
+        model = relative_to_cwd(Path(chosen.settings.model.path))
+        console.print(f"warm start of {model} on {data}; verl's output: {relative_to_cwd(files.log)}")
         environment = {**os.environ, **verl.environment(recipe, os.environ), "PYTHONPATH": python_path()}
         environment["VERL_FILE_LOGGER_PATH"] = str(files.attempt)
         progress = Progress(console, steps)
@@ -278,11 +349,26 @@ def run(chosen: Plan, console: Console) -> int:
         )
     chosen.model.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(saved, chosen.model)
+    name_the_type(chosen.model)
     shutil.rmtree(checkpoints)
-    shown = relative_to_cwd(chosen.model)
-    console.print(f"model     {shown}")
-    console.print(f"probe     {script_command('eval.py', recipe.name, '--model_path', str(shown), 'analyse')}")
+    console.print("\n".join(next_commands(chosen, task, os.environ)))
     return 0
+
+
+def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[str]:
+    """The model, and the commands that probe and train it, with the data, reward and keys of the warm start."""
+    model, left_out = str(relative_to_cwd(chosen.model)), (*OF_TRAINER, MODEL)
+    variables, kept = typed_variables(environ, left_out), [each for each in chosen.given if each.key not in left_out]
+    settings = dict.fromkeys(f"{each.words[0].removeprefix('--').partition('=')[0]}={each.text}" for each in kept)
+    probe = script_command("eval.py", task, "--model_path", model, "analyse", *chosen.files, *settings)
+    words = dict.fromkeys(each.words for each in kept)
+    train = shlex.join([*chosen.files, *(word for each in words for word in each), "--model_path", model])
+    return [f"model     {model}", f"probe     {variables}{probe}", f"train     {variables}{launcher(task)} {train}"]
+
+
+def _shown_files(recipe: Recipe) -> str:
+    files = recipe.data.train_files
+    return ", ".join(str(relative_to_cwd(Path(each))) for each in ([files] if isinstance(files, str) else files))
 
 
 def steps_of(chosen: Plan, rows: int) -> int:
@@ -311,20 +397,40 @@ def _show(step: Step, progress: Progress, last: int) -> None:
         )
 
 
+def show_help(console: Console, task: str | None) -> None:
+    """Print the options that a warm start of a task reads, with their defaults."""
+    if task is None:
+        console.print("usage: [VARIABLE=value ...] bash scripts/sft.sh TASK [--option value ...] [key=value ...]")
+        console.print(f"tasks: {', '.join(tasks())}; TASK --help lists the options")
+        return
+    chosen = plan(task, (), {"EMBEDDED": "0", "HARDWARE": "gpu"})
+    defaults = {path: OmegaConf.select(chosen.settings, key) for path, key in OF_TRAINER.items()}
+    usage.show_options(console, task, "sft.sh", lambda path: path in OF_TRAINER or path.startswith(OF_RECIPE), defaults)
+    console.print(
+        "Keys of verl's supervised trainer are key=value too: configs/sft/settings.yaml has those that are set."
+    )
+
+
 def main(
-    task: Annotated[str, typer.Argument(help="a recipe in configs/, or the path of one")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="key=value, in verl's sft_trainer's keys")] = None,
+    task: Annotated[str | None, typer.Argument(help="a recipe in configs/, or the path of one")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="--option value or key=value")] = None,
+    help: Annotated[bool, typer.Option("--help", "-h", help="show options and variables")] = False,
+    dry: Annotated[bool, typer.Option("--dry_run", help="print what would run, and stop")] = False,
 ) -> None:
     """Supervised fine-tuning on the worked answers of a recipe's training rows, as a warm start for GRPO."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
+        if help or task is None:
+            show_help(console, task)
+            raise typer.Exit(0 if help else 2)
         chosen = plan(task, arguments or (), os.environ)
-        if is_on(os.environ, "DRY_RUN"):
+        if dry or is_on(os.environ, "DRY_RUN"):
+            chosen = composed(ready(chosen.recipe, print, make=False), chosen.typed, chosen.given, chosen.files)
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             return
-        raise typer.Exit(run(chosen, console))
+        raise typer.Exit(run(chosen, console, task))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    usage.run(main)

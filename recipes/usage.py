@@ -1,9 +1,12 @@
-"""The launcher's help: tasks, options and environment variables."""
+"""The launchers' help: tasks, options and environment variables; and how their functions read a command line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
@@ -41,15 +44,37 @@ def show(console: Console) -> None:
         console.print(table, "", markup=False)
 
 
-def show_options(console: Console, task: str) -> None:
-    """Print every option of a task: its default on GPUs, its key and its meaning."""
+def run(main: Callable[..., None]) -> None:
+    """Run a launcher's function on the command line; it has a help of its own, and gets options that it does not name
+    as arguments."""
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application.command(context_settings={"help_option_names": [], "ignore_unknown_options": True})(main)
+    application()
+
+
+def show_options(
+    console: Console,
+    task: str,
+    script: str = "launch.sh",
+    reads: Callable[[str], bool] = bool,
+    defaults: Mapping[str, Any] = {},
+) -> None:
+    """Print the options of a launcher for a task: default on GPUs, key and meaning.
+
+    Args:
+        script: the script of `scripts/` that the task's launcher calls.
+        reads: whether the script reads a key of the recipe.
+        defaults: key -> the script's default, where it is not the recipe's.
+    """
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
     entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in OPTIONS_WITHOUT_KEY]
     usual = {tuple(leaf.path for leaf in keys): (keys[0], name) for name, keys in reversed(options().items())}
     for paths, (leaf, name) in reversed(usual.items()):
-        default = _as_typed(recipe.value(leaf.path))
+        if not any(map(reads, paths)):
+            continue
+        default = _as_typed(defaults.get(leaf.path, recipe.value(leaf.path)))
         option = f"--{name}" + (f" [{default}]" if default else "")
         entries.append((option, leaf.info.doc, f"{leaf.info.variable.replace(' ', ', ')}; {', '.join(paths)}"))
     lines = [line for option, *texts in entries for line in (option, *(f"    {text}" for text in texts if text))]
@@ -57,7 +82,7 @@ def show_options(console: Console, task: str) -> None:
         "\n--option value, --option=value and the variable set one key; options win over variables. Any other key, of\n"
         "docs/CONFIGURATION_REFERENCE.md or verl's own, is given as key=value: actor_rollout_ref.model.lora_rank=8"
     )
-    usage = f"usage: {launcher(task)} [--option value ...] [key=value ...]\n"
+    usage = f"usage: {launcher(task, script)} [--option value ...] [key=value ...]\n"
     console.print("\n".join([usage, *lines, closing]), markup=False, soft_wrap=True)
 
 

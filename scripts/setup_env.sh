@@ -9,6 +9,7 @@
 #
 # `setup_env.sh easyr1` does the same, and clones EasyR1's tested commit to .easyr1 (or checks the folder that EASYR1_HOME
 # names). The environment stays verl's: only the trainer's processes read EasyR1's package of the same name.
+# `setup_env.sh ready` installs nothing: it prints the path where an environment is ready, else nothing.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -218,6 +219,7 @@ main() {
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 case "${1-}" in
     "") main ;;
+    ready) use_active_environment || if complete; then echo "$PY"; fi ;;
     easyr1) "$(main)" -m recipes.engines.easyr1.source ;;
     *) fail "unknown word $1" "scripts/setup_env.sh" "leave it away, or: scripts/setup_env.sh easyr1" ;;
 esac

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Warm start of SmolLM2-135M-Instruct on GSM8K's worked answers, by verl's supervised trainer, on one GPU of 16 GB or more.
 #
-#   bash examples/gsm8k/smollm2_135m_gsm8k_sft.sh [key=value ...]
+#   bash examples/gsm8k/smollm2_135m_gsm8k_sft.sh [--option value ...] [key=value ...]
 #
 # Variables, and what they are without being set:
 #   MODEL_PATH        HuggingFaceTB/SmolLM2-135M-Instruct  a folder or a hub's name
@@ -10,7 +10,7 @@
 #   TRAIN_BATCH_SIZE  64                   worked answers an update
 #   MAX_STEPS         null                 updates; null: all epochs
 #   EXPERIMENT_NAME   gsm8k_smollm2_sft    names the run and artifacts/models/EXPERIMENT_NAME
-# key=value takes every key of verl's supervised trainer; configs/sft/settings.yaml has those that are set.
+# Every other key of verl's supervised trainer is key=value; configs/sft/settings.yaml has those that are set.
 set -euo pipefail
 
 export MODEL_PATH="${MODEL_PATH:-HuggingFaceTB/SmolLM2-135M-Instruct}"

@@ -24,6 +24,4 @@
 # Presets lie beside that file: epochs_25_25, epochs_3_8, epochs_10_15. Every other key: docs/POINTER_SELECTOR.md.
 set -euo pipefail
 
-ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-PYTHON="$("$ROOT/scripts/setup_env.sh")"
-exec "$PYTHON" "$ROOT/scripts/train_pointer_selector.py" "$@"
+exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/start.sh" recipes.pointer_selector.cli "${BASH_SOURCE[0]}" "$@"

@@ -33,6 +33,7 @@ from recipes.config.variables import (
 )
 from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import Gpu, described, visible_gpus
+from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
 
 PRESET = "algorithm.preset"
@@ -88,7 +89,8 @@ def load(
         block += settings_of(Recipe, tree.pop("embedded", None) or {}, tiny, canonical)
         files += settings_of(Recipe, tree, Source("recipe", shown, own), canonical)
     asked = is_on({"EMBEDDED": controls.get("embedded") or environ.get("EMBEDDED", "")}, "EMBEDDED")
-    other = next((setting.source for setting in user if setting.path == MODEL and not _is_of(block, setting)), None)
+    named = next((setting for setting in user if setting.path == MODEL), None)
+    other = named.source if named and not _is_of(block, named) else None
     embedded = bool(block) and (kind == "cpu" and other is None if asked is None else asked)
     files += block if embedded else []
     machine = [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
@@ -99,9 +101,10 @@ def load(
     recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
     unread = not_read(environ)
     notes = list(unread)
-    if block and other and asked is None and kind == "cpu":
-        own_data = f"data and sizes of {block[0].source} belong to its tiny model"
-        notes.insert(0, f"{other}: {own_data} and do not apply (EMBEDDED=1)")
+    if block and named and asked is None and kind == "cpu":
+        own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (EMBEDDED=1)"
+        does = does if other else "apply to this one, which has its sizes (EMBEDDED=0)"
+        notes.insert(0, f"{named.source}: {own_data} and {does}")
     recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
     recipe = derive(recipe, environ)
     lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
@@ -253,9 +256,10 @@ def _hardware_layer(
 
 
 def _is_of(block: list[Setting], setting: Setting) -> bool:
-    """Return whether the user names the block's own model. Relative paths in files start at the repository's root."""
-    own = next((str(each.value) for each in block if each.path == MODEL), None)
-    return own is not None and (ROOT / own).resolve() == Path(str(setting.value)).resolve()
+    """Return whether the user names the block's own model, or one that was trained from it: its sizes are the same."""
+    own = next((str(each.value) for each in block if each.path == MODEL), None)  # from the repository's root
+    sizes = architecture(ROOT / own) if own else {}
+    return bool(sizes) and architecture(Path(str(setting.value))) == sizes
 
 
 EXPERIMENT = "{experiment_name}"

@@ -49,7 +49,13 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
     """One note that lists the variables that are set but not read and resemble one that is read; empty if none."""
     known = variable_names(schema)
     strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
-    meant = {name: resembling(name, known, type(parse(text)) is not str) for name, text in strangers.items()}
+    meant = {
+        name: [
+            leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])
+        ]  # DATA: --data's variable
+        or resembling(name, known, type(parse(text)) is not str)
+        for name, text in strangers.items()
+    }
     likely = [f"{name} (did you mean {' or '.join(others[:2])}?)" for name, others in meant.items() if others]
     return (f"set, but not read: {', '.join(likely)}",) if likely else ()
 

@@ -24,8 +24,9 @@ class Options:
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TASK] [reward|analyse]",
-            help="a recipe in configs/; reward: how good is the model? analyse: is there a signal for GRPO?",
+            metavar="[TASK] [reward|analyse] [key=value ...]",
+            help="a recipe in configs/; reward: how good is the model? analyse: is there a signal for GRPO? key=value, "
+            "such as max_prompt_length=600, and further YAML files: of the recipe, as the launcher takes them",
             show_default=False,
         ),
     ] = field(default=None)
@@ -61,9 +62,11 @@ class Options:
 
     @property
     def words(self) -> list[str]:
-        """Return the options that change the recipe, as arguments of a launcher."""
+        """Return the options and arguments that change the recipe, as arguments of a launcher."""
         names = ("reward_func", "prompt_key", "answer_key", "data_source")
-        return [word for name in names if getattr(self, name) for word in (f"--{name}", getattr(self, name))]
+        options = [word for name in names if getattr(self, name) for word in (f"--{name}", getattr(self, name))]
+        others = [argument for argument in self.arguments or () if argument not in (*MODES, self.task)]
+        return [*sorted(others, key=lambda word: "=" in word), *options]  # files come first
 
     @property
     def analyse(self) -> bool:
@@ -73,10 +76,10 @@ class Options:
     @property
     def task(self) -> str:
         """The task that is named, or "". Raises RecipeError for more than one."""
-        tasks = [argument for argument in self.arguments or () if argument not in MODES]
-        if len(tasks) > 1:
+        tasks = [argument for argument in self.arguments or () if argument not in MODES and "=" not in argument]
+        if strange := [each for each in tasks[1:] if not each.endswith((".yaml", ".yml"))]:
             raise RecipeError(
-                f"{tasks[1]} is neither an option nor one of {', '.join(MODES)}",
+                f"{strange[0]} is neither an option, key=value, a YAML file, nor one of {', '.join(MODES)}",
                 where="the arguments",
                 fix="see --help",
             )

@@ -11,14 +11,15 @@ from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native
+from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.data.rows import prompt_column, prompt_template
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
-from recipes.evaluation.models import Subject, find_subject
+from recipes.evaluation.models import Subject, find_model, find_subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
-from recipes.evaluation.questions import OF_VERL, Read, has_images
+from recipes.evaluation.questions import OF_VERL, Read, described, has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -92,7 +93,7 @@ class EvaluationPlan:
         return {
             "kind": self.kind,
             "models": {subject.label: subject.model_hash for subject in self.subjects},
-            "data": {"path": str(self.data), "sha256": hash_file(self.data), "questions": questions},
+            "data": {"sha256": hash_file(self.data), "questions": questions, **described(self.data)},
             "read": self.read._asdict(),
             "limit": self.limit,
             "reward": {
@@ -114,6 +115,8 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         log: takes lines for the user.
     """
     recipe = _recipe(options)
+    for note in recipe.circumstances.notes:
+        log(f"note: {note}")
     if options.analyse and options.base_model_path:
         raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")
     rollout = recipe.worker.rollout
@@ -168,11 +171,13 @@ def _given(value: Any, default: Any) -> Any:
 
 
 def _recipe(options: Options) -> Recipe:
-    """The task's recipe, or the resolved configuration of the run."""
+    """The task's recipe with the model that is evaluated, whose sizes decide, or the run's resolved configuration."""
     if options.run is None:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
-        return load(options.task, arguments=options.words)
+        here = bool(options.model_path) and not options.api_base
+        model = [f"{MODEL}={find_model(options.model_path).folder}"] if here else []
+        return load(options.task, arguments=[*options.words, *model])
     recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")

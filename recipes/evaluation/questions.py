@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recipes.data.manifests import find_manifest
 from recipes.data.rows import IMAGE_MARK, chat_of, first_id
 from recipes.errors import RecipeError
 from recipes.rewards.easyr1 import opened
@@ -165,6 +166,13 @@ def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_i
 def has_images(path: Path) -> bool:
     """Return whether the rows of a file may have images."""
     return "images" in _open(path).schema_arrow.names
+
+
+def described(path: Path) -> dict[str, Any]:
+    """A data file's path, the number of its rows, and the user's files that it was made from; "" for other data."""
+    manifest = find_manifest(path)
+    made_from = manifest.source if manifest and manifest.task == "custom" else ""
+    return {"path": str(path), "rows": _open(path).metadata.num_rows, "made_from": made_from}
 
 
 def data_url(image: bytes) -> str:

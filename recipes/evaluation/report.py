@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from recipes.config.layers import shown_path
 from recipes.drawing import STYLE_SHEET, templates
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
@@ -77,8 +78,10 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What the figures do not say: the probe's groups, responses that the reward could not judge, filtered rows."""
-        notes = []
+        """What the figures do not say: data, the probe's groups, responses that could not be judged, filtered rows."""
+        data = self.identity["data"]
+        made = f", made from {data['made_from']}" if data["made_from"] else ""
+        notes = [f"data: {shown_path(Path(data['path']))}, {counted(data['rows'], 'row')}{made}"]
         if self.probe:
             shares = [f"{count / self.sampled.questions:.1%} {name}" for name, count in self.sampled.groups.items()]
             notes.append(f"groups: {', '.join(shares)}")

@@ -148,3 +148,7 @@ def _show(evaluation: Mapping[str, Any], console: Console) -> None:
     console.print("paired tests: difference in points, 95% interval over query images", tests)
     if evaluation["trained_for"] < max(map(int, shots)):
         console.out(f"trained for {evaluation['trained_for']} shots; more than that is extrapolation")
+
+
+if __name__ == "__main__":
+    typer.run(train_command)

@@ -14,6 +14,7 @@ from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
 from recipes.config.resolve import in_words
 from recipes.config.rewards import shown_reward
+from recipes.config.schema import leaves
 from recipes.config.variables import read_arguments, split_overlays, variable_names
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
@@ -97,13 +98,13 @@ def results(run: Run, total: int | None) -> list[tuple[str, str]]:
     return rows
 
 
-def launcher(task: str) -> str:
-    """The command for a task, or for a recipe's path: its own script if exactly one exists, else the general one."""
-    execs = re.compile(rf'scripts/launch\.sh"? {re.escape(task)} "\$@"')
+def launcher(task: str, script: str = "launch.sh") -> str:
+    """The command for a task, or for a recipe's path: the launcher that calls `script` for it, or `script` itself."""
+    execs = re.compile(rf'scripts/{re.escape(script)}"? {re.escape(task)} .*"\$@"')
     launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
     if len(launchers) == 1:
         return f"bash {relative_to_cwd(launchers[0])}"
-    return f"bash {relative_to_cwd(ROOT / 'scripts' / 'launch.sh')} {shlex.quote(task)}"
+    return f"bash {relative_to_cwd(ROOT / 'scripts' / script)} {shlex.quote(task)}"
 
 
 def next_commands(
@@ -127,14 +128,24 @@ def next_commands(
     if checkpoint and checkpoint.model:
         commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
     if checkpoint and total:
-        names = sorted(name for name in variable_names() if environ.get(name) and name not in ("MAX_STEPS", "DRY_RUN"))
-        given = "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
+        given = typed_variables(environ, ("trainer.max_steps",))
         overlays, words = split_overlays(overrides)
         kept = {given.words: None for given in read_arguments(words) if given.key != "trainer.max_steps"}
         again = "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
         steps = 2 * max(total, checkpoint.step)  # the checkpoint's step may exceed this run's total
         commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(task)}{again}"))
     return commands
+
+
+def typed_variables(environ: Mapping[str, str], left_out: Sequence[str]) -> str:
+    """The variables that are set and that a run reads, as they are typed in front of a command.
+
+    Args:
+        left_out: keys whose variables are not repeated.
+    """
+    dropped = {"DRY_RUN", *(name for key in left_out for name in leaves(Recipe)[key].info.variable.split())}
+    names = sorted(name for name in variable_names() - dropped if environ.get(name))
+    return "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
 
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:

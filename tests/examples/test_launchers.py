@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,20 @@ def kit(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
     environ = {**variables(folder / "artifacts"), **more}
     command = ["bash", str(ROOT / "examples" / "custom_task" / "train.sh"), *words]
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("path", [*LAUNCHERS, ROOT / "scripts" / "sft.sh"], ids=lambda path: path.stem)
+def test_help_shows_the_launchers_variables_and_installs_nothing(path, tmp_path):
+    """The tools of the system alone, in a copy without an environment."""
+    for part in ("examples", "scripts"):
+        shutil.copytree(ROOT / part, tmp_path / part, dirs_exist_ok=True)
+    command = ["bash", str(tmp_path / path.relative_to(ROOT)), "--help"]
+    shown = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=20)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    names = [match[1] for line in path.read_text("utf-8").splitlines() if (match := ENTRY.fullmatch(line))]
+    assert len(names) > 4
+    assert all(f"  {name} " in shown.stdout for name in names)
+    assert not list(tmp_path.glob(".venv*"))
 
 
 def test_the_kits_dry_run_from_a_users_folder(tmp_path):

@@ -13,6 +13,7 @@ from rich.console import Console
 from verl.trainer.sft_trainer import create_sft_dataset
 
 from recipes import sft
+from recipes.config import load
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
 from recipes.paths import ROOT
@@ -33,6 +34,23 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
         chosen = sft.plan("gsm8k", [f"{sign}data.apply_chat_template_kwargs.enable_thinking=false"], TINY)
         assert chosen.settings.data.apply_chat_template_kwargs == {"enable_thinking": False}
     assert "optim.lrr" in mistake(lambda: sft.plan("gsm8k", ["optim.lrr=1e-5"], TINY)).what
+
+
+def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
+    """What only the training reads waits for it, what only the warm start reads is not repeated."""
+    words = ["--prompt_key", "q", "reward_func=r.py", "--lr", "1e-5", "data.max_length=99", "--rollout_n", "3"]
+    environ = {**TINY, "TRAIN_FILES": "my.jsonl", "LEARNING_RATE": "3e-4", "MODEL_PATH": "recipes/tasks/gsm8k/tiny"}
+    chosen = sft.plan("custom", words, environ)
+    assert (chosen.settings.optim.lr, chosen.settings.data.max_length) == (1e-5, 99)
+    assert chosen.recipe.data.prompt_key == "q"
+    assert str(chosen.recipe.data.train_files).endswith("my.jsonl")
+    assert sft.unread(chosen.recipe) == ["option --rollout_n 3"]
+    model, probe, train = sft.next_commands(chosen, "custom", environ)
+    given = "HARDWARE=cpu TRAIN_FILES=my.jsonl "
+    assert probe.startswith(f"probe     {given}python ")
+    assert probe.endswith("custom_sft analyse prompt_key=q reward_func=r.py rollout_n=3")
+    words = "--prompt_key q reward_func=r.py --rollout_n 3 --model_path"
+    assert train == f"train     {given}bash examples/custom_task/train.sh {words} {model.split()[1]}"
 
 
 def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
@@ -114,7 +132,7 @@ def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
     chosen = written(tmp_path, monkeypatch, ["#### 8"])
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("kept")
-    assert "EXPERIMENT_NAME" in mistake(lambda: sft.run(chosen, Console())).fix
+    assert "EXPERIMENT_NAME" in mistake(lambda: sft.run(chosen, Console(), "gsm8k")).fix
     assert (tmp_path / file).read_text() == "kept"
 
 
@@ -129,6 +147,12 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     assert len(losses) == 6
     assert losses[-1] < losses[0], "0.63 falls to 0.3: the order of the rows is seeded"
     assert (tmp_path / "models" / "gsm8k_sft" / "model.safetensors").is_file()
+    model = tmp_path / "models" / "gsm8k_sft"
+    assert "attn_implementation" not in (model / "config.json").read_text(), "transformers alone does not know ours"
+    arguments = ["--model_path", str(model), "--hardware", "cpu"]
+    assert load("gsm8k", arguments=arguments, environ={}).circumstances.embedded_on, "its sizes are the tiny model's"
+    other = ["--model_path", str(ROOT / "recipes/tasks/countdown/tiny"), "--hardware", "cpu"]
+    assert not load("gsm8k", arguments=other, environ={}).circumstances.embedded_on
     assert not (tmp_path / "checkpoints").joinpath("gsm8k_sft").exists()
     again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2

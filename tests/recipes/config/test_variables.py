@@ -51,8 +51,10 @@ def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     assert countdown().circumstances.notes == ()
     misses = {"KL": "KL_COEF", "CLIP_HIGH": "CLIP_RATIO_HIGH", "MAX_STEP": "MAX_STEPS"}
     misses |= {"LRR": "LR", "WARMUP": "LR_WARMUP"}
-    (note,) = countdown(MODEL="a/b", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")).circumstances.notes
-    for name, meant in {"MODEL": "MODEL_PATH", **misses}.items():
+    (note,) = countdown(
+        MODEL="a/b", DATA="x", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")
+    ).circumstances.notes
+    for name, meant in {"MODEL": "MODEL_PATH", "DATA": "TRAIN_FILES", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note
     paths = dict.fromkeys(FOREIGN, "/usr/bin")

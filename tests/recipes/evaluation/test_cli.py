@@ -58,7 +58,10 @@ def test_options_may_stand_before_or_after_the_word(eval_sums, server):
     assert (report["kind"], report["task"], report["identity"]["data"]["questions"]) == ("analyse", "sums", 5)
     assert report["identity"]["data"]["path"].endswith("train.parquet"), "the set that training would use"
     assert len(server.requests) == 5 * 16
-    report = report_of(eval_sums("--model_path", "tiny", "--limit", 3, "reward"))
+    outcome = eval_sums("--model_path", "tiny", "--limit", 3, "reward", "top_k=5")
+    report = report_of(outcome)
+    assert report["identity"]["sampled"]["top_k"] == 5, "a key of the recipe, as the launcher takes it"
+    assert "test.parquet, 9 rows" in outcome.stdout
     assert (report["kind"], report["identity"]["data"]["questions"]) == ("evaluation", 3)
     assert report["identity"]["data"]["path"].endswith("test.parquet")
     assert report["identity"]["greedy"]["temperature"] == 0.0
