@@ -77,7 +77,7 @@ OF_RECIPE = (
         "data.system_prompt",
     ),
     *("data.prompt_key", "data.answer_key", "data.image_key", "data.max_prompt_length", "data.max_response_length"),
-    *("data.format_prompt", "data.override_chat_template", "data.seed", "data.apply_chat_template_kwargs"),
+    *("data.format_prompt", "data.override_chat_template", "data.seed", "data.enable_thinking"),
     *("worker.actor.model.", "worker.actor.fsdp.", "worker.actor.padding_free", "worker.reward.reward_function"),
     *("trainer.project_name", "trainer.n_gpus_per_node", "verl.data.apply_chat_template_kwargs"),
 )

@@ -82,6 +82,16 @@ def native(recipe: Recipe) -> dict[str, Any]:
     return {name.lstrip("+"): value for name, value in flatten(recipe.verl).items()}
 
 
+TEMPLATE = "data.apply_chat_template_kwargs."
+
+
+def template_arguments(recipe: Recipe) -> dict[str, Any]:
+    """Arguments of the chat template: `data.enable_thinking`, and verl's `data.apply_chat_template_kwargs`."""
+    given = {name.removeprefix(TEMPLATE): value for name, value in native(recipe).items() if name.startswith(TEMPLATE)}
+    thinking = recipe.data.enable_thinking
+    return given if thinking is None else {"enable_thinking": thinking, **given}
+
+
 def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it."""
     in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))

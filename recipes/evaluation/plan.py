@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
-from recipes.config.names import native
+from recipes.config.names import template_arguments
 from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.data.rows import prompt_column, prompt_template
@@ -26,8 +26,6 @@ from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line
 
-TEMPLATE_ARGUMENTS = "data.apply_chat_template_kwargs."
-"""Prefix of verl's keys that hold arguments of the chat template."""
 Log = Callable[[str], None]
 
 
@@ -217,11 +215,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         options.gpu_memory_utilization,
         Path(template).read_text(encoding="utf-8") if template else "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
-        template_arguments={
-            name.removeprefix(TEMPLATE_ARGUMENTS): value
-            for name, value in native(recipe).items()
-            if name.startswith(TEMPLATE_ARGUMENTS)
-        },
+        template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
         prompt_tokens=settings.max_prompt_length,
     )

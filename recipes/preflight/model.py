@@ -7,7 +7,7 @@ from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import divisors
-from recipes.config.names import native
+from recipes.config.names import template_arguments
 from recipes.errors import RecipeError
 from recipes.memory.shape import published_config
 from recipes.model_files import (
@@ -116,7 +116,6 @@ def check_tensor_parallel(recipe: Recipe) -> list[str]:
 
 QUESTION = {"role": "user", "content": "What is 6 times 7?"}
 ANSWER = "The answer is 42."
-TEMPLATE_VARIABLES = "data.apply_chat_template_kwargs."
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
@@ -142,8 +141,7 @@ def check_chat_template(recipe: Recipe) -> list[str]:
             fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
         )
     special = _special_tokens(folder)
-    own = native(recipe)
-    given = {key.removeprefix(TEMPLATE_VARIABLES): own[key] for key in own if key.startswith(TEMPLATE_VARIABLES)}
+    given = template_arguments(recipe)
 
     def rendered(*messages: dict[str, str], to_go_on: bool) -> str:
         texts, _ = render_jinja_template(

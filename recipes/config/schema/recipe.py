@@ -83,6 +83,16 @@ class Data(Section):
         None, verl="actor_rollout_ref.model.custom_chat_template", convert=_file_text, path="input"
     )
     """Jinja file that replaces the model's chat template"""
+    enable_thinking: bool | None = key(
+        None,
+        "ENABLE_THINKING",
+        verl="data.apply_chat_template_kwargs.enable_thinking",
+        alias=True,
+        computed=True,
+        engines=ONLY_VERL,
+        resume="content",
+    )
+    """whether a model that can (Qwen3) thinks before it answers; null: as its chat template has it, for Qwen3 yes"""
     shuffle: bool = key(True)
     """shuffle the training rows every epoch"""
     seed: int = key(1, "SEED")

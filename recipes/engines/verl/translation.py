@@ -152,11 +152,13 @@ def left_out(recipe: Recipe) -> list[str]:
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:
-    """Image sizes, for prompts with images only: processors of text models reject these arguments."""
+    """Thinking, where it is set; image sizes, for prompts with images only: processors of text models reject them."""
+    thinking = recipe.data.enable_thinking
+    keys = {} if thinking is None else {"data.apply_chat_template_kwargs.enable_thinking": thinking}
     if not recipe.worker.rollout.limit_images:
-        return {}
+        return keys
     sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
-    return {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
+    return keys | {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:

@@ -81,9 +81,9 @@ def test_the_recipes_template_its_arguments_and_top_k_are_in_prompts_and_keys(ma
         sampler = VllmSampler(TINY, questions, 8, engine)
         texts.append(sampler._tokenizer.decode(sampler._tokens(questions[0])))
     assert texts == [f"{word}: {questions[0].text}" for word in ("think", "answer")]
-    words = ["verl.data.apply_chat_template_kwargs.enable_thinking=false", "worker.rollout.top_k=20"]
+    words = ["--enable_thinking=false", "+data.apply_chat_template_kwargs.style=short", "worker.rollout.top_k=20"]
     recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
     made = plan._engine(Options(), recipe, make_data(2))
-    assert made.template_arguments == {"enable_thinking": False}
+    assert made.template_arguments == {"enable_thinking": False, "style": "short"}
     sampling = Sampling(2, 1.0, top_k=recipe.worker.rollout.top_k)
     assert vllm_engine._parameters(questions[0], sampling).top_k == 20
