@@ -1,12 +1,15 @@
 """Answers for scripts/setup_env.sh about `constraints.txt` and about an environment; standard library only.
 
-It runs before anything is installed: `python -m recipes.installation {pins EXTRA | repair VENV | verify VENV EXTRA}`.
+It runs before anything is installed:
+`python -m recipes.installation {pins EXTRA | sources | repair VENV | verify VENV EXTRA}`.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
+import subprocess
 import sys
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -30,6 +33,26 @@ def pins(extra: str, text: str) -> list[str]:
         if pin and (not mark or mark == extra):
             wanted.append(pin)
     return wanted
+
+
+SOURCES = ("index-url", "extra-index-url", "find-links", "no-index")
+
+
+def sources(listing: str) -> list[str]:
+    """The indexes and folders that pip is configured with, as options that `uv pip` takes too.
+
+    Args:
+        listing: what `pip config list` prints: `SECTION.NAME='VALUE VALUE'` on each line.
+    """
+    chosen = {}
+    for layer in ("global.", "install.", ":env:."):  # the later wins
+        for line in listing.splitlines():
+            name, _, value = line.removeprefix(layer).partition("=")
+            if line.startswith(layer) and name in SOURCES:
+                chosen[name] = ast.literal_eval(value).split()
+    if chosen.pop("no-index", ["0"])[0].lower() in ("1", "true", "yes", "on"):
+        return ["--no-index", *(f"--find-links={each}" for each in chosen.get("find-links", ()))]
+    return [f"--{name}={each}" for name, values in chosen.items() for each in values]
 
 
 def is_complete(package: Distribution) -> bool:
@@ -85,6 +108,10 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["pins", extra]:
             print("\n".join(pins(extra, CONSTRAINTS.read_text(encoding="utf-8"))))
+        case ["sources"]:
+            listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
+            for option in sources(listing.stdout):
+                print(option)
         case ["repair", venv]:
             for name in repair(Path(venv)):
                 print(f"half installed, will be installed again: {name}")

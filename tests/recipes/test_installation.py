@@ -21,6 +21,23 @@ def test_the_constraints_agree_with_the_package():
     assert pins["ray"] == TESTED_RAY
 
 
+@pytest.mark.parametrize(
+    ("lines", "options"),
+    [
+        ((), []),
+        (("global.index-url='https://a/simple'", "global.timeout='5'"), ["--index-url=https://a/simple"]),
+        ((":env:.find-links='/one /two'", "global.find-links='/three'"), ["--find-links=/one", "--find-links=/two"]),
+        (("global.extra-index-url='file:///a\\nfile:///b'",), [f"--extra-index-url=file:///{each}" for each in "ab"]),
+        (
+            ("global.index-url='a'", "install.find-links='/w'", "install.no-index='true'"),
+            ["--no-index", "--find-links=/w"],
+        ),
+    ],
+)
+def test_uv_is_given_the_places_that_pip_is_configured_with(lines, options):
+    assert installation.sources("\n".join(lines)) == options
+
+
 @pytest.fixture
 def site(tmp_path):
     """The packages' folder of an environment with two small ones, installed as pip does."""

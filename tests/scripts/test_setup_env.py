@@ -34,6 +34,7 @@ case "$*" in
         exit 0
         ;;
     "-m recipes.installation pins"*) printf 'torch==2.13.0\\ntorchvision==0.28.0\\nverl==0.9.1\\n' ;;
+    "-m recipes.installation sources") echo "--find-links=/a b" ;;
     "-m recipes.installation repair"*) echo "$*" >>"$FAKE/pip.calls" ;;
     "-m recipes.installation verify"* | "-m compileall"* | "-c import sysconfig"*) exit 0 ;;
     *) exit 1 ;;
@@ -103,7 +104,8 @@ def test_the_first_time_installs_the_second_does_nothing_and_what_changed_is_ins
     code, out, err = checkout.run()
     assert (code, out) == (0, checkout.python)
     assert err.strip().endswith("ready")
-    torch, torchvision, pins, package = [call for call in checkout.calls if "pip install" in call]
+    fresh, torch, torchvision, pins, package = [call for call in checkout.calls if "pip install" in call]
+    assert fresh.endswith("--upgrade pip")
     assert "--no-deps" in torch and "torch==2.13.0+cpu" in torch  # noqa: PT018
     assert "torchvision==0.28.0+cpu" in torchvision
     assert "--no-deps -r" in pins, "the pins are not resolved again"
@@ -113,13 +115,24 @@ def test_the_first_time_installs_the_second_does_nothing_and_what_changed_is_ins
     assert checkout.calls == before
     site = checkout.root / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "verl-0.9.1.dist-info").rmdir()
-    assert "(`uv sync` does that) and are installed again: 1" in checkout.run()[2]
+    assert "packages were removed" in checkout.run()[2]
     assert (site / "verl-0.9.1.dist-info").is_dir()
     before = len(checkout.calls)
     with (checkout.root / "constraints.txt").open("a") as file:
         file.write("# changed\n")
     assert checkout.run()[0] == 0
     assert len(checkout.calls) > before
+
+
+def test_uv_installs_where_it_is_from_what_pip_is_configured_with(checkout):
+    checkout.stub("uv", '#!/usr/bin/env bash\nexec "$4" -m pip install "$@"\n')
+    assert checkout.run()[:2] == (0, checkout.python)
+    called = [call for call in checkout.calls if "pip install" in call]
+    chosen = (
+        f"-m pip install pip install --python {checkout.python} --index-strategy unsafe-best-match --find-links=/a b "
+    )
+    assert len(called) == 4
+    assert all(call.startswith(chosen) for call in called)
 
 
 @pytest.mark.parametrize("failure", [None, signal.SIGINT, signal.SIGKILL])
