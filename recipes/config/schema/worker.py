@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recipes.config.schema.keys import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
 
@@ -12,10 +13,17 @@ Precision = Literal["fp32", "bf16", "fp16"]
 _VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
+def _joined(value: Any) -> Any:
+    """Names joined by commas; they may come as a list, or in brackets as verl's and peft's examples write them."""
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        value = value[1:-1].split(",")
+    return ",".join(str(name).strip(" '\"") for name in value) if isinstance(value, list) else value
+
+
 def _split_names(value: str) -> str | list[str]:
-    """Names joined by commas as a list; a single one stays text."""
+    """Names joined by commas as a list; all-linear, or a regular expression, stays text."""
     names = [name.strip() for name in value.split(",") if name.strip()]
-    return names if len(names) > 1 else value.strip()
+    return names if len(names) > 1 or re.fullmatch(r"[\w.]+", value.strip()) else value.strip()
 
 
 def verl_loss(name: str) -> str:
@@ -37,7 +45,7 @@ class Lora(Section):
     """rank of the adapters; 0: train all weights"""
     alpha: int = key(64, "LORA_ALPHA", verl="{model}.lora_alpha", gt=0, needs="rank")
     """the adapters are scaled by alpha / rank"""
-    target_modules: str = key(
+    target_modules: Annotated[str, BeforeValidator(_joined)] = key(
         "all-linear", verl="{model}.target_modules", convert=_split_names, fixed=OTHER_ADAPTERS, needs="rank"
     )
     """modules to adapt: all-linear, or names joined by commas"""
