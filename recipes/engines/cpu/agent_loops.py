@@ -13,9 +13,12 @@ import ray
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.v1 import agent_loop_tq
 
+from recipes.engines.verl import upstream
 from recipes.engines.verl.trainer import AgentLoops
 
 _Worker: Any = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
+if upstream.are_on():
+    from recipes.engines.verl.agent_loops import Worker as _Worker
 
 
 class LocalReward:

@@ -42,7 +42,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from recipes.engines import packed_attention
 from recipes.engines.checkpoints import set_again, step_of
-from recipes.engines.verl import on_policy, upstream
+from recipes.engines.verl import on_policy, pictures, upstream
 from recipes.engines.verl.translation import LINEAR_CYCLES, VENDOR
 
 
@@ -50,18 +50,23 @@ from recipes.engines.verl.translation import LINEAR_CYCLES, VENDOR
 class RecipesEngine(FSDPEngineWithLMHead):
     """Actor and reference."""
 
+    _shows_once: bool
+    """Whether the model has a vision tower that takes a picture of several responses once."""
+
     def _build_module(self) -> torch.nn.Module:
         """Compile Triton's head once; load weights that are never trained in their compute dtype.
 
         Saves 10 s of the first two passes; with `_build_fsdp_module`, 27 s of the first step of a 4B on an H200; below
-        adapters half of the weights' memory. Buffers stay in float32.
+        adapters half of the weights' memory. Buffers stay in float32. A vision tower is changed as `pictures.py` says.
         """
         options = self.model_config.fused_kernel_options or {}
         if self.model_config.use_fused_kernels and options.get("impl_backend") == "triton":
             from verl.utils.kernel import kernels  # asks for CUDA while it is imported
 
             compile_once(kernels)
-        return read_weights(self, super()._build_module)
+        module = read_weights(self, super()._build_module)
+        self._shows_once = pictures.prepare_tower(module)
+        return module
 
     def _build_lora_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Keep adapters in float32; verl rounds them to the dtype of the weights below, where they hardly learn."""
@@ -98,6 +103,12 @@ class RecipesEngine(FSDPEngineWithLMHead):
         if self.optimizer is not None and local_path:
             step = None if self.checkpoint_manager.should_load_extra else step_of(local_path)
             set_again(self.optimizer_config, self.optimizer, self.lr_scheduler, rank=self.rank, step=step)
+
+    def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Make patches of the pictures that `agent_loops.py` packed; each goes through the vision tower once a pass."""
+        inputs, others = super().prepare_model_inputs(micro_batch)
+        pictures.show(inputs, self.model_config.processor, once=self._shows_once)
+        return inputs, others
 
     def disable_adapter(self) -> AbstractContextManager[None]:
         """Initialise FSDP2 before the adapters are switched off; otherwise the first backward pass fails."""

@@ -17,6 +17,7 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
+from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ROW_ID
@@ -53,9 +54,45 @@ class Trainer(PPOTrainerSync):
     _results: dict[str, dict[str, Any]]
     """Key of a training response (uid, session, index) -> what its reward returned, while one dump is made."""
 
+    _together: int
+    """Responses of a prompt that follow one another in the batch and share a pass."""
+
     def __init__(self, config: Any) -> None:
         super().__init__(config=config)
         self._results = {}
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Keep the responses of a prompt with pictures together, on one rank and in one pass.
+
+        The vision tower then sees their picture once (`pictures.py`). verl spreads responses by their lengths alone;
+        here it spreads whole groups, where these can be told apart, fit in a pass and divide by the ranks.
+        """
+        batch = super()._balance_batch(batch, metrics, *args, **kwargs)
+        self._together = 1
+        actor, rollout, ref = (self.config.actor_rollout_ref[part] for part in ("actor", "rollout", "ref"))
+        if self.processor is None or not actor.use_dynamic_bsz:
+            return batch
+        groups: dict[str, list[int]] = {}
+        for position, key in enumerate(batch.keys):
+            groups.setdefault(_uid(key), []).append(position)
+        ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        tokens = [sum(batch.tags[row]["seq_len"] for row in rows) for rows in groups.values()]
+        budgets = (
+            actor.ppo_max_token_len_per_gpu,
+            rollout.log_prob_max_token_len_per_gpu,
+            ref.log_prob_max_token_len_per_gpu,
+        )
+        sizes = {len(rows) for rows in groups.values()}
+        if sizes != {rollout.n} or len(groups) % ranks or max(tokens) > min(budgets):
+            return batch
+        members = list(groups.values())
+        parts = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
+        order = [[row for group in part for row in members[group]] for part in parts]
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        metrics.update(log_seqlen_unbalance(seqlen_list=lengths, partitions=order, prefix="global_seqlen"))
+        batch.reorder([row for rows in order for row in rows])
+        self._together = rollout.n
+        return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         return super()._compute_old_log_prob(self._without_texts(batch), metrics)
@@ -69,12 +106,15 @@ class Trainer(PPOTrainerSync):
     def _without_texts(self, batch: Any) -> Any:
         """Select the columns that a model's pass reads: tensors, and the images where it is a vision model.
 
+        Rows that `_balance_batch` kept together stay so in each pass.
+
         verl sends each pass the rows' texts and dictionaries too, and builds one object for each of them:
         verl/utils/transferqueue_utils.py:309 (`fields = meta.fields`).
         """
         first = KVBatchMeta(keys=batch.keys[:1], tags=batch.tags[:1], partition_id=batch.partition_id)
         columns = kv_batch_meta2batch_meta(first).field_schema
         images = {IMAGES} if self.processor is not None else set()
+        batch.extra_info["force_group_size"] = self._together
         batch.fields = [name for name, column in columns.items() if name in images or not column["is_non_tensor"]]
         return batch
 

@@ -32,6 +32,7 @@ VENDOR = "recipes"
 """Vendor name under which `ENGINE` registers its engine class."""
 # Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
+PICTURE_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
 """Subclass of verl's manager of agent loops that brings the ids of rows into the dumps."""
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
@@ -132,7 +133,9 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 def _changes(recipe: Recipe) -> dict[str, Any]:
     """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
     keys = {"actor_rollout_ref.model.external_lib": ENGINE} if recipe.hardware == "gpu" else {}
-    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
+    # What these loops make of pictures only this repository's engine reads.
+    packed = recipe.worker.rollout.limit_images and recipe.trainer.patches
+    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": PICTURE_LOOPS if packed else AGENT_LOOPS}
 
 
 def left_out(recipe: Recipe) -> list[str]:
