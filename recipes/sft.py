@@ -53,7 +53,7 @@ from recipes.preflight.weights import check_weights
 from recipes.runs.folder import opened, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
-from recipes.runs.summary import launcher, typed_variables
+from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
 
@@ -364,7 +364,7 @@ def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[s
     probe = script_command("eval.py", task, "--model_path", model, "analyse", *chosen.files, *settings)
     words = dict.fromkeys(each.words for each in kept)
     train = shlex.join([*chosen.files, *(word for each in words for word in each), "--model_path", model])
-    return [f"model     {model}", f"probe     {variables}{probe}", f"train     {variables}{launcher(task)} {train}"]
+    return [f"model     {model}", f"probe     {variables}{probe}", f"train     {variables}{any_launcher(task)} {train}"]
 
 
 def _shown_files(recipe: Recipe) -> str:

@@ -11,4 +11,4 @@
 # Every other key of verl's supervised trainer is key=value; configs/sft/settings.yaml has those that are set.
 set -euo pipefail
 
-exec bash "$(dirname "${BASH_SOURCE[0]}")/start.sh" recipes.sft "${BASH_SOURCE[0]}" "$@"
+exec bash "$(dirname "${BASH_SOURCE[0]}")/start.sh" recipes.sft "$0" "$@"

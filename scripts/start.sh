@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # start.sh MODULE SCRIPT [ARGUMENT ...]: set up the environment the first time, then run a module of `recipes` in it.
 #
-# --help installs nothing: it prints the head of SCRIPT, or of the launcher in examples/ that calls SCRIPT with the same
-# task, and then the module's help where an environment is ready.
+# SCRIPT is what was typed; RECIPES_LAUNCHER has its name where it names its task, as the launchers in examples/ do. --help
+# installs nothing: it prints the head of SCRIPT, and then the module's help where an environment is ready.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -22,8 +22,7 @@ for i in "${!words[@]}"; do # the set-up needs to know the arguments that decide
 done
 if [ "$dry" ]; then machine=auto; fi # a dry run only prints: install nothing for another kind of machine
 if [ "$help" ]; then
-    launcher="$(grep -lF -- "${script##*/}\" ${1-} " "$ROOT"/examples/*/*.sh | head -n 1)" || launcher="$script"
-    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$launcher"
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script"
     python="$(HARDWARE=auto "$ROOT/scripts/setup_env.sh" ready)"
     if [ -z "$python" ]; then
         printf '\nEvery option with its default, after the set-up: bash scripts/setup_env.sh\n'
@@ -33,5 +32,6 @@ else
     python="$(HARDWARE="$machine" "$ROOT/scripts/setup_env.sh")"
 fi
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+case "$(cd "$(dirname "$script")" && pwd)" in "$ROOT/scripts") unset RECIPES_LAUNCHER ;; *) export RECIPES_LAUNCHER="$script" ;; esac
 export PYTHONSAFEPATH=1 # a folder named recipes in the working directory must not hide ours
 exec "$python" -m "$module" "$@"

@@ -15,4 +15,4 @@
 # Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" custom "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" custom "$@"

@@ -18,4 +18,4 @@
 # Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" gsm8k "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" gsm8k "$@"

@@ -16,4 +16,4 @@
 # Every other variable and key: docs/CONFIGURATION_REFERENCE.md.
 set -euo pipefail
 
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" gsm8k_smollm2 "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/launch.sh" gsm8k_smollm2 "$@"

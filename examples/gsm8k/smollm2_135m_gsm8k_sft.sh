@@ -15,4 +15,4 @@ set -euo pipefail
 
 export MODEL_PATH="${MODEL_PATH:-HuggingFaceTB/SmolLM2-135M-Instruct}"
 # An update has 13,000 tokens: one pass, 10 GB without recomputation.
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../../scripts/sft.sh" gsm8k_smollm2 data.max_token_len_per_gpu=16384 model.enable_gradient_checkpointing=False "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/sft.sh" gsm8k_smollm2 data.max_token_len_per_gpu=16384 model.enable_gradient_checkpointing=False "$@"

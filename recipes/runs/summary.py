@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -99,12 +98,14 @@ def results(run: Run, total: int | None) -> list[tuple[str, str]]:
 
 
 def launcher(task: str, script: str = "launch.sh") -> str:
-    """The command for a task, or for a recipe's path: the launcher that calls `script` for it, or `script` itself."""
-    execs = re.compile(rf'scripts/{re.escape(script)}"? {re.escape(task)} .*"\$@"')
-    launchers = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if execs.search(path.read_text("utf-8"))]
-    if len(launchers) == 1:
-        return f"bash {relative_to_cwd(launchers[0])}"
-    return f"bash {relative_to_cwd(ROOT / 'scripts' / script)} {shlex.quote(task)}"
+    """The command for a task, or for a recipe's path: the launcher that was typed, which names it, or `script`."""
+    typed = os.environ.get("RECIPES_LAUNCHER")
+    return shlex.join(["bash", typed]) if typed else any_launcher(task, script)
+
+
+def any_launcher(task: str, script: str = "launch.sh") -> str:
+    """The command for a task, or for a recipe's path, with the script that takes every task."""
+    return shlex.join(["bash", str(relative_to_cwd(ROOT / "scripts" / script)), task])
 
 
 def next_commands(

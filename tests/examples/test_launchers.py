@@ -16,7 +16,7 @@ from tests.recipes.engines.conftest import variables
 
 LAUNCHERS = [path for path in sorted(ROOT.glob("examples/*/*.sh")) if path.parent.name != "cluster"]
 ENTRY = re.compile(r"#   ([A-Z][A-Z_]+) +(\S+)( .*)?")
-EXEC = re.compile(r'exec bash "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/\.\./\.\./scripts/launch\.sh" (\w+) "\$@"')
+EXEC = re.compile(r'source "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/\.\./\.\./scripts/launch\.sh" (\w+) "\$@"')
 DECLARED = {path: leaf.info for path, leaf in leaves(Recipe).items() if leaf.info.variable}
 KEYS = {name: path for path, info in reversed(DECLARED.items()) for name in info.variable.split()}
 

@@ -23,6 +23,7 @@ KEYS = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", "traine
 def with_fake_trainer(folder, patch):
     """`launched(mode, steps, keys, **environ)` -> exit code and output of Countdown's recipe; artifacts in `folder`."""
     patch.setenv("ARTIFACTS_DIR", str(folder))
+    patch.setenv("RECIPES_LAUNCHER", "examples/countdown/qwen3_4b_countdown_grpo.sh")
     for name in ("MAX_STEPS", "EXPERIMENT_NAME", "WATCHDOG_MINUTES"):
         patch.delenv(name, raising=False)
 

@@ -50,7 +50,7 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
     assert probe.startswith(f"probe     {given}python ")
     assert probe.endswith("custom_sft analyse prompt_key=q reward_func=r.py rollout_n=3")
     words = "--prompt_key q reward_func=r.py --rollout_n 3 --model_path"
-    assert train == f"train     {given}bash examples/custom_task/train.sh {words} {model.split()[1]}"
+    assert train == f"train     {given}bash scripts/launch.sh custom {words} {model.split()[1]}"
 
 
 def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
