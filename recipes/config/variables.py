@@ -26,6 +26,8 @@ CONTROLS = {
     "MAX_ROLLOUT_KL": "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.02",
     "WATCHDOG_MINUTES": "minutes without output and work before a run is given up, longer by what it measured; "
     "default: 5",
+    "RECIPES_FORK_WORKERS": "0: start each process of verl, Ray and vLLM anew, more slowly, to see whether a fault "
+    "is of the forks; default: 1",
 }
 """Variables that steer the launcher and the scripts and set no key -> what they do."""
 
