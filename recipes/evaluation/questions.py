@@ -43,14 +43,17 @@ class Question:
 
     row: int  # number of the row in the data file
     prompt: list[dict[str, str]]  # chat messages; `<image>` stands where an image belongs
-    ground_truth: str  # what the reward compares with
+    gold: Any  # the ground truth as it is stored, which the engine hands to the reward
     data_source: str
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0  # number of images in the prompt
     images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
-    answer: Any = None  # the ground truth as EasyR1 reads it; None for verl
     id: str = ""  # the column `id`; empty if there is no such column
-    truth: Any = None  # the ground truth as it is stored, which verl gives to a reward; None: as text
+
+    @property
+    def ground_truth(self) -> str:
+        """The ground truth as a person reads it, without the data source that EasyR1's column may hold too."""
+        return str(opened(self.gold)[1])
 
     @property
     def text(self) -> str:
@@ -142,9 +145,9 @@ def _records(
 
 
 def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_images: bool) -> Question:
-    answer = record[read.answer] if read.answer else None
-    source, gold = opened(answer) if read.answer else ("", (record["reward_model"] or {}).get("ground_truth"))
-    if gold is None:
+    gold = record[read.answer] if read.answer else (record["reward_model"] or {}).get("ground_truth")
+    source, truth = opened(gold) if read.answer else ("", gold)
+    if truth is None:
         fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
         raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)
     asked = chat_of(record[read.prompt], read.template)
@@ -153,13 +156,11 @@ def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_i
     return Question(
         row,
         messages,
-        str(gold),
+        gold,
         record.get("data_source") or source,
         record.get("extra_info") or {},
         images,
-        answer=answer,
         id=str(record.get("id") or ""),
-        truth=gold,
     )
 
 

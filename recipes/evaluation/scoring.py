@@ -95,13 +95,11 @@ class Reward:
 
     def _call(self, question: Question, response: Response) -> Call:
         """A reward's arguments, as the engine gives them in training."""
-        if self.engine == "easyr1":
-            truth = question.ground_truth if question.answer is None else question.answer
-            item = {"response": response.text, "response_length": response.tokens, "ground_truth": truth}
-            return replace(easyr1_reward.call_of(item, self.function.form), row=question.id or question.row)
-        truth = question.ground_truth if question.truth is None else question.truth
         row = question.id or question.row
-        return Call(question.data_source, response.text, truth, with_turns(question.extra_info), row=row)
+        if self.engine == "easyr1":
+            item = {"response": response.text, "response_length": response.tokens, "ground_truth": question.gold}
+            return easyr1_reward.call_of({**item, "id": row}, self.function.form)
+        return Call(question.data_source, response.text, question.gold, with_turns(question.extra_info), row=row)
 
     def _alone(self, function: RewardFunction, call: Call) -> Answer | RewardError:
         try:

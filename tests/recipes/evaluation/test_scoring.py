@@ -35,7 +35,7 @@ def test_the_shipped_dispatch_is_evaluated_with_the_truth_that_easyr1_gives_it()
     """Its source is in the answer column alone, from which EasyR1 takes the truth."""
     reward = Reward("reward_functions/dispatch.py", engine="easyr1")
     answer = json.dumps({"data_source": "gsm8k", "ground_truth": "72"})
-    scores = judged(reward, "72", ["#### 72", "#### 71"], answer=answer)
+    scores = judged(reward, answer, ["#### 72", "#### 71"])
     assert [(score.accuracy, score.failure) for score in scores] == [(1.0, ""), (0.0, "")]
     assert scores[0].reason == "correct"
 
@@ -51,16 +51,12 @@ def test_a_reward_gets_what_it_gets_in_training(tmp_path, engine):
         "def of_easyr1(reward_inputs):\n"
         "    return [{'overall': each['response_length'], 'got': each['ground_truth']} for each in reward_inputs]\n"
     )
-    truth = ["4", "four"]
-    more = {"truth": truth, "answer": "4", "extra_info": {"hint": 1}}
-    (score,) = judged(Reward(str(path), engine=engine), str(truth), ["it is 4"], **more)
-    of_verl = ("gsm8k", truth, with_turns({"hint": 1}), False)
-    assert score.parts["got"] == repr(of_verl if engine == "verl" else ("", "4", {}, True))
-    if engine == "easyr1":
-        (score,) = judged(Reward(str(path), engine=engine), "5", ["it is 5"], answer=5)
-        assert score.parts["got"] == repr(("", 5, {}, True)), "a column of numbers"
-    (score,) = judged(Reward(f"{path}:of_easyr1", engine=engine), "4", ["it is 4"], answer="of the column")
-    assert (score.value, score.parts["got"]) == ((7.0, "4") if engine == "verl" else (3.0, "of the column"))
+    for gold in ("4", ["4", "four"], 4):
+        (score,) = judged(Reward(str(path), engine=engine), gold, ["it is 4"], extra_info={"hint": 1})
+        of_verl = ("gsm8k", gold, with_turns({"hint": 1}), False)
+        assert score.parts["got"] == repr(of_verl if engine == "verl" else ("", gold, {}, True))
+    (score,) = judged(Reward(f"{path}:of_easyr1", engine=engine), "4", ["it is 4"])
+    assert (score.value, score.parts["got"]) == (7.0 if engine == "verl" else 3.0, "4")
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "None", "{'score': 1.0, 'late': 1.0}", "1 / 0"])
