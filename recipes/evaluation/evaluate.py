@@ -23,7 +23,7 @@ from recipes.evaluation.questions import Question, clusters_of, load_questions, 
 from recipes.evaluation.report import ModelResult, Result, cell, write_report
 from recipes.evaluation.samples import Samples
 from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.scoring import Score, Scored
+from recipes.evaluation.scoring import Reward, Score, Scored
 from recipes.files import whole_folder
 from recipes.statistics import asked
 
@@ -80,7 +80,8 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:
-            _score(plan, passes, questions, folder, samples, advance)
+            judged = _judge(plan.reward, passes, questions, advance)
+        _collect(passes, questions, judged, folder, samples)
         _refuse_failed(passes)
         result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
@@ -114,25 +115,32 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
                     raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}") from error
 
 
-def _score(
-    plan: EvaluationPlan,
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    folder: Path,
-    samples: Samples,
-    advance: Callable[[int], None],
-) -> None:
-    """Score every response once and add it to its collector, to the logs, and to the samples if it is picked."""
+def _judge(
+    reward: Reward, passes: Sequence[Pass], questions: Sequence[Question], advance: Callable[[int], None]
+) -> list[dict[str, list[Score]]]:
+    """For each question, the scores of its responses by pass."""
     judged: list[dict[str, list[Score]]] = []
     for question in questions:
-        judged.append(
-            {each.key: plan.reward.score(question, each.file.read(question.row).responses) for each in passes}
-        )
+        judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
         advance(1)
     every = [score for passed in judged for scores in passed.values() for score in scores]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
     lowest = min(score.value for score in every)
     worst = 0.0 if any(score.accuracy is not None for score in every if not score.failure) else None
+    for passed in judged:
+        for key, scores in passed.items():
+            passed[key] = [replace(each, value=lowest, accuracy=worst) if each.failure else each for each in scores]
+    return judged
+
+
+def _collect(
+    passes: Sequence[Pass],
+    questions: Sequence[Question],
+    judged: Sequence[dict[str, list[Score]]],
+    folder: Path,
+    samples: Samples,
+) -> None:
+    """Add every response to its collector, to the logs, and to the samples if it is picked."""
     (folder / "completions").mkdir()
     with ExitStack() as stack:
         logs = {
@@ -142,11 +150,7 @@ def _score(
         for question, passed in zip(questions, judged, strict=True):
             scored, figures = {}, {}
             for each in passes:
-                scores = [
-                    replace(score, value=lowest, accuracy=worst) if score.failure else score
-                    for score in passed[each.key]
-                ]
-                one = scored[each.key] = Scored(each.file.read(question.row).responses, scores)
+                one = scored[each.key] = Scored(each.file.read(question.row).responses, passed[each.key])
                 figures[each.key] = each.collector.add(*one)
                 for number, (response, score) in enumerate(zip(*one, strict=True)):
                     logs[each.key](
