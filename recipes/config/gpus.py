@@ -136,17 +136,21 @@ def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
     return list(nvidia.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if planned is None else planned)
 
 
-def plan_of(recipe: Recipe, gpu: nvidia.Gpu | None = None) -> MemoryPlan | None:
+def plan_of(recipe: Recipe) -> MemoryPlan | None:
     """The memory plan of a recipe, where `fit.settled` chooses null settings; None where model or GPU is not known.
 
-    Args:
-        gpu: one of the run's GPUs; None: the one with the least free memory, with a `utilization` that fits all.
+    Of several GPUs, the plan is that of the one with the least free memory, with a `utilization` that fits all.
     """
-    if recipe.hardware == "gpu" and gpu is None:
-        every = [each for one in gpus_of(recipe) if (each := plan_of(recipe, one))]
-        tightest = min(every, key=lambda each: each.free, default=None)
-        # vLLM takes the same share of each GPU, so a larger GPU may decide if other processes hold much of its memory.
-        return replace(tightest, utilization=min(each.utilization for each in every)) if tightest else None
+    if recipe.hardware == "cpu":
+        return _plan_on(recipe, None)
+    every = [each for gpu in gpus_of(recipe) if (each := _plan_on(recipe, gpu))]
+    tightest = min(every, key=lambda each: each.free, default=None)
+    # vLLM takes the same share of each GPU, so a larger GPU may decide if other processes hold much of its memory.
+    return replace(tightest, utilization=min(each.utilization for each in every)) if tightest else None
+
+
+def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
+    """The memory plan on one GPU; None: on CPUs."""
     actor, rollout, model = recipe.worker.actor, recipe.worker.rollout, recipe.worker.actor.model
     sizes = model_shape(model.model_path)
     if sizes is None:
