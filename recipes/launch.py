@@ -22,6 +22,7 @@ from recipes.engines.verl import translation as verl
 from recipes.errors import counted, raise_together, reported_errors
 from recipes.paths import python_path
 from recipes.preflight import cluster, resume
+from recipes.preflight import plan as planning
 from recipes.runs import folder as runs
 from recipes.runs.summary import close
 from recipes.runs.supervise import resumed_history, train, watchdog_seconds
@@ -34,6 +35,7 @@ def main(
     overrides: Annotated[list[str] | None, typer.Argument(help="--option value or key=value, the last layer")] = None,
     help: Annotated[bool, typer.Option("--help", "-h", help="show tasks, options and variables")] = False,
     dry: Annotated[bool, typer.Option("--dry_run", help="print what would run, and stop")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="print one screen on what would run, and stop")] = False,
 ) -> None:
     """Train a recipe with GRPO on the real trainer."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -42,6 +44,8 @@ def main(
             usage.show(console) if task is None else usage.show_options(console, task)
             raise typer.Exit(0 if help else 2)
         recipe = load(task, arguments=overrides or ())
+        if plan:
+            raise typer.Exit(planning.show(console, recipe, task, os.environ, overrides or ()))
         if dry or is_on(os.environ, "DRY_RUN"):
             raise typer.Exit(show_plan(recipe))
         raise typer.Exit(run(recipe, console, task, overrides or ()))

@@ -68,7 +68,9 @@ def show_options(
     """
     recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
-    entries.append(("--gpus", "with --dry_run: plan for GPUs that are not here; 1x24 is one GPU of 24 GB", ""))
+    if script == "launch.sh":
+        entries.append(("--plan", "print one screen: memory, steps, minutes, disk, and the commands of the walk", ""))
+    entries.append(("--gpus", "with --plan or --dry_run: plan for GPUs that are not here; 1x24 is one of 24 GB", ""))
     entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in OPTIONS_WITHOUT_KEY]
     usual = {tuple(leaf.path for leaf in keys): (keys[0], name) for name, keys in reversed(options().items())}
     for paths, (leaf, name) in reversed(usual.items()):

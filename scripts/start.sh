@@ -16,7 +16,7 @@ for i in "${!words[@]}"; do # the set-up needs to know the arguments that decide
     case "${words[i]}" in
         --hardware) machine="${words[i + 1]:-}" ;;
         --hardware=* | hardware=*) machine="${words[i]#*=}" ;;
-        --dry_run | --dry-run) dry=1 ;;
+        --dry_run | --dry-run | --plan) dry=1 ;;
         --help | -h) help=1 ;;
     esac
 done

@@ -13,7 +13,7 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.official import block as comparison
 from recipes.paths import ROOT
 from recipes.runs.health import documented
-from tools.pages import chinese, memory, tables
+from tools.pages import chinese, memory, speed, tables
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "algorithms": tables.algorithm_table,
@@ -23,6 +23,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "comparison-zh": chinese.block,
     "memory": memory.memory_table,
     "fits": memory.fits_table,
+    "speed": speed.measured_table,
+    "speed-predicted": speed.predicted_table,
     "pointer-selector-keys": tables.pointer_selector_table,
     "health-rules": documented,
     "learning": tables.learning_table,

@@ -110,7 +110,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.circumstances.planned_gpus is not None:
-        checked = {"engine", "tensor parallelism", "memory"} | ({"data"} - set(skip) if not missing else set())
+        checked = {"engine", "tensor parallelism", "memory", *["data"] * (not missing)} - set(skip)
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare))

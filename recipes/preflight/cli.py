@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from recipes import preflight
 from recipes.config import load
 from recipes.data.custom import ready
 from recipes.errors import RecipeError, raise_together, reported_errors
+from recipes.preflight.plan import show
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -24,11 +26,16 @@ def main(
             help="--option value or key=value, as for a launcher; --gpus 1x24 plans for a GPU of 24 GB that is not here"
         ),
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="print one screen on the run: memory, minutes, commands")
+    ] = False,
 ) -> None:
     """Check a recipe, its data, model, reward and this machine, without starting the trainer."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with reported_errors():
         recipe = load(task, arguments=overrides or ())
+        if plan:
+            raise typer.Exit(show(console, recipe, task, os.environ, overrides or ()))
         console.print(preflight.heading(recipe))
         planned = recipe.circumstances.planned_gpus is not None
         notes = preflight.check_before_data(recipe, plan_only=planned)

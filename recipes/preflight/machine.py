@@ -9,13 +9,12 @@ import tempfile
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
-from recipes.config.gpus import frozen_bytes
+from recipes.config.gpus import frozen_bytes, model_shape
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
-from recipes.memory.shape import shape
 from recipes.model_files import local_model
 from recipes.paths import run_dir
 from recipes.preflight import resume
@@ -66,7 +65,7 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     (`recipes.engines.easyr1.translation.environment`).
     """
     trainer, actor = recipe.trainer, recipe.worker.actor
-    sizes, rank = shape(local_model(actor.model.model_path)), actor.model.lora.rank
+    sizes, rank = model_shape(actor.model.model_path), actor.model.lora.rank
     if sizes is None:
         return 0
     adapters = recipe.engine == "verl" and saves_adapters_alone(recipe)
@@ -100,7 +99,8 @@ def check_disk(recipe: Recipe) -> list[str]:
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
     if trainer.save_freq > 0:
         steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe, last_checkpoint(folder))
-        one, saves = checkpoint_bytes(recipe), max(0, -(-steps // trainer.save_freq))
+        is_here = local_model(recipe.worker.actor.model.model_path) is not None
+        one, saves = checkpoint_bytes(recipe) if is_here else 0, max(0, -(-steps // trainer.save_freq))
     kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN
     if free < needed:

@@ -1,0 +1,267 @@
+"""`--plan`: a run on one screen before it starts: memory, steps, rates, minutes, disk, and the commands of the walk."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recipes import preflight
+from recipes.config import Recipe, total_steps
+from recipes.config import gpus as plans
+from recipes.config.accounting import divisors, updates, used_rows
+from recipes.config.objective import update_suffices
+from recipes.config.resolve import MODEL
+from recipes.config.variables import read_arguments, split_overlays
+from recipes.data.custom import ready
+from recipes.data.rows import row_count
+from recipes.errors import RecipeError, counted
+from recipes.memory import fit, gpus
+from recipes.memory.estimates import GIGABYTE
+from recipes.model_files import local_model
+from recipes.paths import relative_to_cwd, run_dir, script_command
+from recipes.preflight import data_files, machine, memory, speed
+from recipes.runs.summary import launcher, typed_variables
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FEW_STEPS, ENOUGH_STEPS = 50, 100
+"""A plan with fewer steps names a batch that makes enough of them."""
+USUAL_RESPONSE = 0.43
+"""Mean response over the limit, where nothing tells: 440 of 1,024 tokens (docs/PERFORMANCE.md)."""
+START, FIRST = 70, 15
+"""Seconds until the first generation, and what the first step takes longer than later ones."""
+SAVED = 0.7e9
+"""Bytes of a checkpoint written a second."""
+MOST_ANSWERS = 2_000
+"""Worked answers of a file that are counted."""
+WRONG_BY = 1.5
+"""Factor by which the time of a step may be wrong, the length of responses apart."""
+OF_A_WARM_START = (
+    *("worker.actor.optim.lr", "trainer.total_epochs", "trainer.max_steps", "data.rollout_batch_size"),
+    *("trainer.experiment_name", MODEL),
+)
+"""Keys that a warm start has values of its own for, or that the command names by itself."""
+
+
+UNKNOWN = "known when the data is made"
+
+
+class Answers(NamedTuple):
+    """Worked answers of the training rows: how many, mean length in tokens (0: not counted), and a sentence."""
+
+    rows: int
+    mean: float
+    said: str
+
+
+def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> int:
+    """Print the plan and what the checks say.
+
+    Args:
+        task, environ, overrides: what the user typed; the commands repeat it.
+
+    Returns:
+        The exit code: 2 where a check would stop the run.
+    """
+    notes = preflight.check_before_data(recipe, plan_only=True)
+    heading = preflight.heading(recipe)
+    recipe = ready(recipe, lambda _: None, make=False)
+    found = preflight.dry(recipe, skip=("cluster", "memory"))
+    try:
+        of_memory = memory.check_memory(recipe)
+    except RecipeError as refusal:
+        of_memory = ["does not fit, see below"]
+        found.errors.append(refusal)
+    lines = [("plan", heading), *_lines(recipe, of_memory), ("", ""), *walk(recipe, task, environ, overrides)]
+    lines += [("note", remark) for remark in [*notes, *found.remarks]]
+    width, before = max(len(name) for name, _ in lines), ""
+    for name, text in lines:
+        console.print(f"{name if name != before else '':<{width}}  {text}".rstrip())
+        before = name
+    for error in found.errors:
+        console.print(f"\nerror: {error}")
+    return 2 if found.errors else 0
+
+
+def _lines(recipe: Recipe, of_memory: Sequence[str]) -> Iterator[tuple[str, str]]:
+    rows, data = used_rows(recipe, row_count(recipe)), recipe.data
+    answers = worked_answers(recipe)
+    rank = recipe.worker.actor.model.lora.rank
+    trained = f"LoRA of rank {rank}" if rank else "all weights are trained"
+    yield "model", f"{recipe.worker.actor.model.model_path}, {trained}, {counted(recipe.n_gpus, 'GPU')}"
+    for line in of_memory:
+        yield "memory", line
+    step = f"{data.rollout_batch_size} prompts x {recipe.worker.rollout.n} responses"
+    yield "rows", f"{counted(rows, 'row') if rows else UNKNOWN}; {step}, {counted(updates(recipe), 'update')} a step"
+    yield "steps", _steps(recipe, rows)
+    yield "rate", _rate(recipe)
+    yield "answers", f"at most {data.max_response_length:,} tokens; {answers.said if rows else UNKNOWN}"
+    if _can_think(recipe):
+        on = "on: it counts as part of the answer; ENABLE_THINKING=false turns it off"
+        yield "thinking", "off" if data.enable_thinking is False else on
+    for line in _time(recipe, rows, answers.mean):
+        yield "time", line
+    yield "disk", _disk(recipe, rows)
+
+
+def _steps(recipe: Recipe, rows: int) -> str:
+    """Steps in all, the rows that no epoch uses, and a batch that makes enough steps."""
+    batch, epochs, steps = recipe.data.rollout_batch_size, recipe.trainer.total_epochs, total_steps(recipe, rows)
+    if not rows or recipe.trainer.max_steps is not None:
+        return f"{steps:,}, as MAX_STEPS says" if recipe.trainer.max_steps is not None else UNKNOWN
+    left = rows % batch
+    text = f"{steps:,} in all" + f"; {counted(left, 'row')} of each epoch not used" * bool(left)
+    enough = [size for size in divisors(batch) if rows // size * epochs >= ENOUGH_STEPS]
+    if steps >= FEW_STEPS or not enough:
+        return text
+    size = enough[-1]
+    return f"{text}; few: TRAIN_BATCH_SIZE={size} GLOBAL_BATCH_SIZE={size} makes {rows // size * epochs:,}"
+
+
+def _rate(recipe: Recipe) -> str:
+    lr, key = recipe.worker.actor.optim.lr, "worker.actor.optim.lr"
+    usual = f"{fit.FASTER_LORA * lr:g}"
+    if recipe.worker.actor.model.lora.rank and not recipe.source_of(key).by_user:
+        return f"{lr:g}, which is meant for all weights: adapters want ten times as much, LR={usual}"
+    return f"{lr:g}"
+
+
+def _can_think(recipe: Recipe) -> bool:
+    """Return whether the model is listed as one that thinks, or its chat template asks about thinking."""
+    name = str(recipe.worker.actor.model.model_path)
+    folder = local_model(name)
+    templates = [folder / each for each in ("chat_template.jinja", "tokenizer_config.json")] if folder else []
+    asks = any(each.is_file() and "enable_thinking" in each.read_text(encoding="utf-8") for each in templates)
+    return asks or (name.startswith("Qwen/Qwen3-") and not name.endswith(("-Base", "-2507")))
+
+
+def worked_answers(recipe: Recipe) -> Answers:
+    """Count the tokens of worked answers, the first ones of each file."""
+    texts = [text for file in data_files.files(recipe, "data.train_files") for text in _solutions(Path(file.path))]
+    folder = local_model(str(recipe.worker.actor.model.tokenizer_path or recipe.worker.actor.model.model_path))
+    if not texts:
+        return Answers(0, 0, "no worked answers tell how long answers are")
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return Answers(len(texts), 0, "worked answers are not counted: the tokenizer is not on this machine")
+    from tokenizers import Tokenizer
+
+    tokens = [len(each.ids) for each in Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(texts)]
+    mean, limit = sum(tokens) / len(tokens), recipe.data.max_response_length
+    cut = sum(each > limit for each in tokens) / len(tokens)
+    said = f"worked answers have {mean:.0f} on average, {max(tokens):,} at most: {cut:.0%} would be cut"
+    return Answers(len(texts), mean, said)
+
+
+def _solutions(file: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    if not file.is_file():
+        return []
+    with pq.ParquetFile(file) as opened:
+        columns = {opened.schema.column(index).path for index in range(len(opened.schema))}
+        if "extra_info.solution" not in columns:
+            return []
+        first = next(opened.iter_batches(MOST_ANSWERS, columns=["extra_info.solution"]))
+    return [info["solution"] for info in first["extra_info"].to_pylist() if info and info["solution"]]
+
+
+def _card(recipe: Recipe) -> speed.Card | None:
+    """The measured card that the run's GPUs are; None where no figure is known."""
+    if recipe.circumstances.planned_gpus is None:
+        here = gpus.model()
+        return next((card for card in speed.CARDS.values() if here and card.name.split()[0] in here[0]), None)
+    size = recipe.circumstances.planned_gpus[0].total >> 20
+    return next((card for label, card in speed.CARDS.items() if gpus.LABELS_MIB[label] == size), None)
+
+
+def work_of(recipe: Recipe, response: float) -> speed.Work | None:
+    """What decides the time of the recipe's step, at a mean length of responses; None for an unknown model or GPU."""
+    plan, data, rollout = plans.plan_of(recipe), recipe.data, recipe.worker.rollout
+    if plan is None or recipe.hardware != "gpu":
+        return None
+    held = fit.cached_responses(plan) * plan.longest / (plan.prompt + response)  # of this length, in vLLM's cache
+    return speed.Work(
+        shape=plan.shape,
+        rows=data.rollout_batch_size * rollout.n,
+        prompts=data.rollout_batch_size,
+        prompt=data.max_prompt_length / 2,
+        response=response,
+        most=data.max_response_length,
+        gpus=recipe.n_gpus,
+        nodes=recipe.trainer.nnodes,
+        tensor=rollout.tensor_parallel_size,
+        sequences=max(1, min(plan.sequences, int(held))),
+        update_tokens=plan.update_tokens,
+        recompute=plan.recompute,
+        lora=plan.lora > 0,
+        passes=plan.reference + (not update_suffices(recipe)),
+        images=rollout.limit_images > 0,
+    )
+
+
+def _time(recipe: Recipe, rows: int, mean: float) -> Iterator[str]:
+    """Seconds of a step and time in all, from measured rates, for answers of the expected length."""
+    limit, steps = recipe.data.max_response_length, total_steps(recipe, rows)
+    expected = min(limit, mean or USUAL_RESPONSE * limit)
+    work, card = work_of(recipe, expected), _card(recipe)
+    if work is None:
+        yield "not known: GPUs or the model's sizes are not known here"
+        return
+    if card is None:
+        card = speed.CARDS["80"]
+        yield f"no figure for this GPU; on as many {card.name} it would be:"
+    usual, most = (speed.seconds(replace(work, response=tokens), card).step for tokens in (expected, limit))
+    yield f"{_range(usual)} a step with answers of {expected:.0f} tokens, {_short(most)} if all reach the limit"
+    if steps:
+        every = recipe.trainer.save_freq
+        saving = steps // every * machine.checkpoint_bytes(recipe) / SAVED if every > 0 else 0
+        yield f"{_range(START + FIRST + steps * usual + saving)} in all, without validations"
+
+
+def _range(seconds: float) -> str:
+    return f"about {_short(seconds)} ({_short(seconds / WRONG_BY)} to {_short(seconds * WRONG_BY)})"
+
+
+def _short(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def _disk(recipe: Recipe, rows: int) -> str:
+    one, trainer = machine.checkpoint_bytes(recipe) / GIGABYTE, recipe.trainer
+    if trainer.save_freq <= 0 or not one:
+        return "no checkpoints are saved" if one else "not known: the model's sizes are not known here"
+    steps = total_steps(recipe, rows)
+    kept = machine.most_checkpoints(recipe, max(1, steps // trainer.save_freq) if steps else 1_000)
+    return f"a checkpoint of {one:.1f} GB every {trainer.save_freq} steps, {kept} at a time: {kept * one:.0f} GB"
+
+
+def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> list[tuple[str, str]]:
+    """The commands from the probe to the evaluation, with what the user typed."""
+    files, words = split_overlays(overrides)
+    given = [each for each in read_arguments(words) if each.key != "gpus"]
+    planned = recipe.circumstances.planned_gpus
+    number = f"GPUS_PER_NODE={len(planned)} " if planned and "GPUS_PER_NODE" not in environ else ""
+
+    def typed(left_out: Sequence[str] = ()) -> str:
+        kept = dict.fromkeys(each.words for each in given if each.key not in left_out)
+        return "".join(f" {shlex.quote(word)}" for part in (files, *kept) for word in part)
+
+    settings = dict.fromkeys(
+        f"{each.words[0].removeprefix('--').partition('=')[0]}={each.text}" for each in given if each.key != MODEL
+    )
+    model = str(recipe.worker.actor.model.model_path)
+    probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
+    lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
+    if worked_answers(recipe).rows:
+        variables = typed_variables(environ, OF_A_WARM_START[:-1])
+        command = f"{variables}{launcher(task, 'sft.sh')}{typed(OF_A_WARM_START[:-1])}"
+        lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
+    lines.append(("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed()}"))
+    name = recipe.trainer.experiment_name or recipe.name
+    return [*lines, ("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name)))))]

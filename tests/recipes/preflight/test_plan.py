@@ -1,0 +1,84 @@
+"""The plan on one screen, and seconds of a step beside what was measured."""
+
+import json
+import shlex
+
+import pytest
+from rich.console import Console
+
+from recipes.config import load
+from recipes.memory.shape import published_shape
+from recipes.paths import ROOT
+from recipes.preflight import plan, speed
+
+MEASURED = json.loads((ROOT / "docs/results/speed.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("run", MEASURED, ids=[run["what"] for run in MEASURED])
+def test_seconds_of_a_step_are_within_a_factor_of_a_half_more(run):
+    work = speed.Work(published_shape(run["model"]), **run["work"])
+    ratio = speed.seconds(work, speed.CARDS[run["card"]]).step / run["seconds"]
+    assert 1 / plan.WRONG_BY < ratio < plan.WRONG_BY
+
+
+def test_more_gpus_and_machines_are_never_faster_in_all_than_their_number():
+    """Rows go through one driver, and the longest response is generated step by step."""
+    run = next(run for run in MEASURED if run["work"]["rows"] == 1024)
+    shape, before = published_shape(run["model"]), None
+    for count in (1, 2, 4, 8, 16, 64):
+        work = speed.Work(shape, **{**run["work"], "gpus": count, "nodes": max(1, count // 8)})
+        step = speed.seconds(work, speed.CARDS["141"]).step
+        assert before is None or before / 4 < step < before
+        before = step
+
+
+@pytest.fixture
+def planned(tmp_path, capsys):
+    """Plan for 285 rows of one's own; returns the exit code and the text of each line."""
+    rows = [{"q": f"{i} + 1?", "truth": str(i + 1), "solution": f"{i + 1}"} for i in range(285)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "score.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
+    )
+
+    def on(gpus: str, *arguments: str) -> tuple[int, dict[str, str]]:
+        own = ["--data", f"{tmp_path}/rows.jsonl", "--prompt_key", "q", "--answer_key", "truth"]
+        words = [*own, "--reward_func", f"{tmp_path}/score.py", *arguments, "--gpus", gpus]
+        recipe = load("custom", arguments=words, environ={})
+        code = plan.show(Console(width=10_000), recipe, "custom", {}, words)
+        lines, name = {}, ""
+        for line in capsys.readouterr().out.splitlines():
+            name = line[:12].strip() or name
+            lines[name] = f"{lines.get(name, '')} {line[12:]}"
+        return code, lines
+
+    return on
+
+
+def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
+    code, lines = planned("1x80", "--model", "Qwen/Qwen3-4B", "--lora_rank", "64")
+    assert code == 0
+    for name, said in {
+        "rows": "271 rows",
+        "steps": "15 in all; 15 rows of each epoch not used; few: TRAIN_BATCH_SIZE=32 GLOBAL_BATCH_SIZE=32 makes 120",
+        "rate": "LR=1e-05",
+        "thinking": "ENABLE_THINKING=false",
+        "time": "in all",
+        "disk": "a checkpoint of",
+        "warm start": "sft.sh custom --data",
+    }.items():
+        assert said in lines[name], lines[name]
+    again = shlex.split(lines["train"])
+    recipe = load(
+        "custom", arguments=again[again.index(next(w for w in again if w.endswith("train.sh"))) + 1 :], environ={}
+    )
+    assert (recipe.worker.actor.model.lora.rank, recipe.circumstances.planned_gpus) == (64, None)
+    probe = shlex.split(lines["probe"])
+    assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
+
+
+def test_what_is_not_known_or_does_not_fit_is_said(planned):
+    code, lines = planned("1x24", "--model", "Qwen/Qwen2.5-1.5B", "--max_steps", "7")
+    assert code == 2
+    assert "no figure for this GPU" in lines["time"]
+    assert "7, as MAX_STEPS says" in lines["steps"]
