@@ -241,7 +241,9 @@ def ways_out(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
     others = (_shorter(plan, asked), *_more_gpus(plan, asked, machine), _smaller(plan, asked))
     found: list[Way] = []
     for way in chain((way for way in tried if fits(way.plan)), filter(None, others)):
-        if not any(set(other.text.split()) <= set(way.text.split()) for other in found):
+        known = {other.text.rstrip("248") for other in found}  # TENSOR_PARALLEL_SIZE=2 is nearer than 4
+        is_more = any(set(other.text.split()) <= set(way.text.split()) for other in found)
+        if not is_more and way.text.rstrip("248") not in known:
             found.append(way)
     return found
 

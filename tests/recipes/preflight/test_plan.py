@@ -21,17 +21,6 @@ def test_seconds_of_a_step_are_within_a_factor_of_a_half_more(run):
     assert 1 / plan.WRONG_BY < ratio < plan.WRONG_BY
 
 
-def test_more_gpus_and_machines_are_never_faster_in_all_than_their_number():
-    """Rows go through one driver, and the longest response is generated step by step."""
-    run = next(run for run in MEASURED if run["work"]["rows"] == 1024)
-    shape, before = published_shape(run["model"]), None
-    for count in (1, 2, 4, 8, 16, 64):
-        work = speed.Work(shape, **{**run["work"], "gpus": count, "nodes": max(1, count // 8)})
-        step = speed.seconds(work, speed.CARDS["141"]).step
-        assert before is None or before / 4 < step < before
-        before = step
-
-
 @pytest.fixture
 def planned(tmp_path, capsys):
     """Plan for 285 rows of one's own; returns the exit code and the text of each line."""
