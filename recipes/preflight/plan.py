@@ -23,7 +23,7 @@ from recipes.memory.estimates import GIGABYTE
 from recipes.model_files import local_model
 from recipes.paths import relative_to_cwd, run_dir, script_command
 from recipes.preflight import data_files, machine, memory, speed
-from recipes.runs.summary import launcher, typed_variables
+from recipes.runs.summary import any_launcher, launcher, typed_variables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -260,7 +260,7 @@ def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Seque
     lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
     if worked_answers(recipe).rows:
         variables = typed_variables(environ, OF_A_WARM_START[:-1])
-        command = f"{variables}{launcher(task, 'sft.sh')}{typed(OF_A_WARM_START[:-1])}"
+        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed(OF_A_WARM_START[:-1])}"
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
     lines.append(("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed()}"))
     name = recipe.trainer.experiment_name or recipe.name

@@ -57,10 +57,8 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
         "warm start": "sft.sh custom --data",
     }.items():
         assert said in lines[name], lines[name]
-    again = shlex.split(lines["train"])
-    recipe = load(
-        "custom", arguments=again[again.index(next(w for w in again if w.endswith("train.sh"))) + 1 :], environ={}
-    )
+    words = lines["train"].partition("launch.sh custom ")[2]
+    recipe = load("custom", arguments=shlex.split(words), environ={})
     assert (recipe.worker.actor.model.lora.rank, recipe.circumstances.planned_gpus) == (64, None)
     probe = shlex.split(lines["probe"])
     assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
