@@ -6,44 +6,75 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from subprocess import PIPE
 from typing import Any
 
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.progress_bar import SILENCE
 
 _MARK = "answer: "
 PROGRESS = "trying "
 """Prefix of a line in which the process names its next step."""
 
 
-def ask(function: Callable[..., Any], *arguments: Any, limit_s: float, where: str, fix: str) -> Any:
+def ask(
+    function: Callable[..., Any],
+    *arguments: Any,
+    limit_s: float,
+    where: str,
+    fix: str,
+    step_limit_s: float | None = None,
+) -> Any:
     """Call a module-level function with these arguments in a child process; return its result, which must fit JSON.
 
+    After `SILENCE` seconds a line on standard error says what is waited for.
+
     Args:
-        where, fix: fields of the error that is raised if the process ends without an answer or exceeds `limit_s`.
+        limit_s: the longest time until the process names its first step, and of all of them without `step_limit_s`.
+        where, fix: fields of the error that is raised if the process ends without an answer or exceeds a limit.
+        step_limit_s: the longest time of each step that it names.
 
     Raises:
         RecipeError: the process gives no answer, or the function raises this error, to which `where` is appended.
     """
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
-    call = pickle.dumps((function, arguments))
-    try:
-        done = subprocess.run(command, input=call, cwd=ROOT, capture_output=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        log = (error.stderr or b"").decode(errors="replace").splitlines()
-        last = next((line for line in reversed(log) if line.startswith(PROGRESS)), "starting")
-        what = f"no answer within {limit_s:.0f} s; last, it was {last}"
-        raise RecipeError(what, where=where, fix=fix) from error
-    for line in done.stdout.decode(errors="replace").splitlines():
+    given: bytes | None = pickle.dumps((function, arguments))
+    begin, step, since = time.monotonic(), "starting", 0.0
+    with subprocess.Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        try:
+            while True:
+                limit = (step_limit_s if step.startswith(PROGRESS) else None) or limit_s
+                waited = time.monotonic() - begin
+                try:
+                    output, errors = process.communicate(given, min(SILENCE, max(0.0, since + limit - waited)))
+                    break
+                except subprocess.TimeoutExpired as error:
+                    given, waited, last = None, time.monotonic() - begin, _last_step(error.stderr or b"")
+                    if last != step:
+                        step, since = last, waited if step_limit_s else 0.0
+                    elif waited - since >= limit:
+                        what = f"no answer within {limit:.0f} s; last, it was {step}"
+                        raise RecipeError(what, where=where, fix=fix) from error
+                    print(f"{waited:.0f} s without an answer from {where.partition(';')[0]}: {step}", file=sys.stderr)
+        finally:
+            process.kill()
+    for line in output.decode(errors="replace").splitlines():
         if line.startswith(_MARK):
             answer, raised = json.loads(line.removeprefix(_MARK))
             if raised:
                 raise RecipeError(raised["what"], where=f"{raised['where']} ({where})", fix=raised["fix"])
             return answer
-    log = done.stderr.decode(errors="replace").strip().splitlines()
-    last = next((line for line in reversed(log) if not line.startswith(PROGRESS)), f"exit code {done.returncode}")
+    log = errors.decode(errors="replace").strip().splitlines()
+    last = next((line for line in reversed(log) if not line.startswith(PROGRESS)), f"exit code {process.returncode}")
     raise RecipeError(f"its process ended without an answer: {last}", where=where, fix=fix)
+
+
+def _last_step(errors: bytes) -> str:
+    lines = errors.decode(errors="replace").splitlines()
+    return next((line for line in reversed(lines) if line.startswith(PROGRESS)), "starting")
 
 
 def main() -> None:

@@ -29,7 +29,9 @@ from recipes.rewards.metrics import filter_metric
 ROWS_OF_A_SOURCE = 3
 MOST_ROWS = 24
 LIMIT_S = 300.0
-"""Seconds that the trial may take, for a reward that never returns; on a slow machine imports take a minute."""
+"""Seconds until the first response is judged; on a slow machine imports take a minute."""
+RESPONSE_LIMIT_S = 60.0
+"""Seconds that a reward may take for a response, for one that never returns."""
 ROWS_A_SECOND = 2000
 """Rows a second that a reward has to check through `check_sources`; they extend the time limit."""
 
@@ -46,6 +48,7 @@ def check_reward(recipe: Recipe) -> list[str]:
         trial,
         recipe,
         limit_s=LIMIT_S + row_count(recipe) / ROWS_A_SECOND,
+        step_limit_s=RESPONSE_LIMIT_S,
         where=f"{shown_reward(recipe)}; {where}",
         fix="mend the reward: it must return, not exit, in a time in proportion to the response's length",
     )

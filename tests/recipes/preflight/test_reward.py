@@ -70,16 +70,15 @@ def hang():
 """
 
 
-def test_a_hang_names_the_response(monkeypatch, tmp_path):
+def test_a_hang_names_the_response_and_is_said_before_its_limit(monkeypatch, tmp_path, capsys):
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(child, "SILENCE", 0.2)
     hang = importlib.import_module("hangs").hang
-    seconds, what = 2.0, "was starting"
-    while "was starting" in what and seconds < 100:  # on a busy machine Python has not begun yet
-        seconds *= 2
-        what = mistake(partial(child.ask, hang, limit_s=seconds, where="w", fix="f")).what
-    assert "trying the response x" in what
+    what = mistake(partial(child.ask, hang, limit_s=100, step_limit_s=0.6, where="w; x", fix="f")).what
+    assert what == "no answer within 1 s; last, it was trying the response x"
+    assert "s without an answer from w: trying the response x" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
