@@ -62,7 +62,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     """
     limit_s = watchdog_seconds(os.environ)
     console.print(preflight.heading(recipe))
-    notes = [*verl.left_out(recipe), *preflight.check_before_data(recipe)]
+    notes = [*verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
     with runs.opened(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
         found = preflight.findings(recipe)
@@ -100,7 +100,7 @@ def show_plan(recipe: Recipe) -> int:
         The exit code: 2 where a check would stop the run.
     """
     notes = [preflight.heading(recipe)]
-    remarks = [*verl.left_out(recipe), *preflight.check_before_data(recipe, plan_only=True)]
+    remarks = [*verl.notes(recipe), *preflight.check_before_data(recipe, plan_only=True)]
     notes += [f"note: {remark}" for remark in remarks]
     recipe = ready(recipe, notes.append, make=False)
     print(to_yaml(recipe))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from recipes.config import objective, rewards
+from recipes.config import effects, objective, rewards
 from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
 from recipes.config.schema import Recipe, leaves
@@ -25,7 +25,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
         recipe: a resolved recipe.
         gpus: number of GPUs of this machine; None skips the check against it.
     """
-    others = (rewards.problems, batches, _lengths, objective.problems, _adapters, _best_checkpoint, _without_effect)
+    others = (rewards.problems, batches, _lengths, objective.problems, _adapters, _best_checkpoint, effects.problems)
     for error in chain(_groups(recipe), _machines(recipe, gpus), *(find(recipe) for find in others)):
         raise error
 
@@ -47,8 +47,8 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 
 
 def remarks(recipe: Recipe) -> list[str]:
-    """Return remarks on valid but hardly intended settings: unread variables, misplaced KL, clips that never act."""
-    return [*recipe.circumstances.notes, *objective.remarks(recipe)]
+    """Return remarks on valid but hardly intended settings: what is not read or has no effect, and misplaced KL."""
+    return [*recipe.circumstances.notes, *effects.remarks(recipe), *objective.remarks(recipe)]
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
@@ -132,27 +132,4 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
                 "set VAL_FREQ and SAVE_FREQ to one number of steps",
                 "trainer.keep_best",
                 f"trainer.{key}",
-            )
-
-
-def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
-    """Keys that the user sets and nothing reads. Files may hold such keys, for switches that are off by default."""
-    unread = {
-        path: leaf.info.needs
-        for path, leaf in leaves(Recipe).items()
-        if leaf.info.needs and not recipe.value(leaf.info.needs)
-    }
-    if recipe.algorithm.disable_kl:
-        unread |= dict.fromkeys(objective.OF_KL, objective.NO_KL)
-    elif objective.kl_in_loss(recipe) and not objective.kl_in_reward(recipe):
-        of_loss = {"algorithm.kl_coef": "algorithm.kl_loss_coef", "algorithm.kl_penalty": "algorithm.kl_loss_type"}
-        unread |= {key: own for key, own in of_loss.items() if recipe.value(own) not in (None, recipe.value(key))}
-    for path, decided_by in unread.items():
-        value, decisive = recipe.value(path), recipe.value(decided_by)
-        if recipe.source_of(path).by_user and value not in (None, False):
-            yield recipe.error(
-                f"{path} {value} has no effect: {decided_by} is {decisive}",
-                f"change {decided_by}, or leave {path} out",
-                path,
-                decided_by,
             )

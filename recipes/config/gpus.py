@@ -99,7 +99,9 @@ def check_attention(recipe: Recipe) -> list[str]:
     Raises:
         RecipeError: the attention cannot separate packed responses.
     """
-    if recipe.hardware != "gpu" or recipe.engine != "verl" or not lacks("flash_attn", os.environ):
+    on_cpus = recipe.hardware == "cpu"
+    decided = on_cpus and not recipe.source_of("worker.actor.model.override_config").by_user
+    if recipe.engine != "verl" or decided or not (on_cpus or lacks("flash_attn", os.environ)):
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
@@ -107,10 +109,12 @@ def check_attention(recipe: Recipe) -> list[str]:
         raise recipe.error(
             f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
             "cannot keep them apart here",
-            f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
+            "set PADDING_FREE=false"
+            if on_cpus
+            else f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
             "worker.actor.padding_free",
         )
-    if actor.padding_free or packing.by_user:
+    if on_cpus or actor.padding_free or packing.by_user:
         return []
     return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
 

@@ -1,26 +1,66 @@
-"""Names of keys: the recipe's (EasyR1's), and verl's own; each in full."""
+"""Names of keys: the recipe's (EasyR1's), and verl's own; each in full.
+
+Every leaf of verl's configuration is one of four: a spelling of a recipe's key, which `understood` translates back; a
+copy that verl makes of another key (`followed`); a name that nothing reads, or that another key decides, which is
+refused; or verl's alone, which passes through.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
-from recipes.config.layers import VERL, flatten, open_leaf
-from recipes.config.schema import Recipe, Source, leaves
-from recipes.config.schema.keys import groups
+from recipes.config.layers import VERL, flatten, flow, open_leaf, parse, read
+from recipes.config.schema import Recipe, Setting, Source, leaves
+from recipes.config.schema.keys import VERL_GROUPS, groups
+from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import options
 from recipes.errors import RecipeError, did_you_mean
 
 NATIVE = f"{VERL}."
-# First parts of names that only verl has; data, algorithm and trainer are in both trees.
-ROOTS = (
-    "actor_rollout_ref", "critic", "custom_reward_function", "distillation", "global_profiler", "ray_kwargs", "reward",
-    "reward_model", "sandbox_fusion", "skip", "transfer_queue",
-)  # fmt: skip
+REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
+REWARD_KEY = "worker.reward.reward_function"
+CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
+UNREAD = "verl_unread.yaml"
+"""Names that no module of verl reads; `python -m tools.verl_keys` writes the file from verl's sources."""
+
+
+@cache
+def said_of_names(file: str = "verl_names.yaml") -> dict[str, Any]:
+    """What a file of this folder says of names."""
+    return read(Path(__file__).parent / file)
+
+
+def _precision(name: str | None) -> str | None:
+    return {long: short for short, long in VERL_PRECISIONS.items()}.get(name or "", name)
+
+
+def _null(value: Any) -> Callable[[Any], Any]:
+    return lambda written: value if written is None else written
+
+
+BACK: dict[str, Callable[[Any], Any]] = {
+    "data.val_batch_size": _null(-1),
+    "algorithm.filter_key": lambda metric: "overall" if metric == "reward" else metric,
+    "trainer.max_try_make_batch": lambda batches: batches or -1,  # verl's 0 is no limit
+    "trainer.save_limit": _null(-1),
+    "worker.actor.optim.lr_warmup_steps": lambda steps: None if (steps or -1) < 0 else steps,
+    "worker.actor.fsdp.torch_dtype": _precision,
+    "worker.actor.fsdp.mp_param_dtype": _precision,
+    "worker.ref.fsdp.torch_dtype": _precision,
+    "worker.ref.fsdp.mp_param_dtype": _precision,
+    "worker.rollout.dtype": _precision,
+    "worker.rollout.limit_images": _null(0),
+    "worker.actor.loss_type": lambda loss: "default" if loss == "vanilla" else loss,
+}
+"""Recipe's key -> its value from verl's, where they differ; the inverse of what engines/verl/translation.py does."""
 
 
 def verl_package() -> Path | None:
@@ -47,34 +87,136 @@ def verl_defaults() -> dict[str, Any]:
 
 @cache
 def aliases() -> dict[str, str]:
-    """verl's name -> the recipe's, where both hold the same value."""
-    names = [(leaf.info.verl[0], path) for path, leaf in leaves(Recipe).items() if leaf.info.alias and not leaf.is_open]
-    counts = [name for name, _ in names]
-    return {name: path for name, path in names if counts.count(name) == 1}
+    """verl's name -> the recipe's key of the same quantity.
+
+    Of several keys that name it, the one that is called the same, then the first that names it first.
+    """
+    claims = [
+        (name != path, place, name.rpartition(".")[2] != path.rpartition(".")[2], name, path)
+        for path, leaf in leaves(Recipe).items()
+        for place, name in enumerate(leaf.info.verl)
+    ]
+    return {name: path for *_, name, path in sorted(claims, reverse=True, key=lambda claim: claim[:3])}
+
+
+def followed(name: str) -> str | None:
+    """The recipe's key whose value verl copies to `name` by an interpolation such as `${data.max_prompt_length}`."""
+    copied = re.fullmatch(r"\$\{(?:oc\.select:)?([\w.]+)(?:,.*)?\}", str(verl_defaults().get(name)))
+    return (aliases().get(copied[1]) or followed(copied[1])) if copied else None
+
+
+def refusal(name: str) -> str:
+    """Why a name of verl's is refused, as what to do instead; empty where it is not."""
+    instead = said_of_names()["instead"]
+    decided = next((instead[each] for each in (name, *groups(name)) if each in instead), "")
+    unread = not decided and name in said_of_names(UNREAD)["names"]
+    return "leave it out: nothing in this version of verl reads it" if unread else decided
 
 
 def canonical(written: str, source: Source) -> str:
-    """The name under which a key is stored: the recipe's, or `verl.` and verl's name if only verl has the key.
+    """The name under which a key is found: the recipe's, or `verl.` and verl's name, which `understood` translates.
 
     `written` is a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
 
     Raises:
         RecipeError: no key has that name; the message suggests a similar one, if there is one.
     """
-    if written in leaves(Recipe):
-        return written
     name = written.removeprefix(NATIVE)
-    if name == written and open_leaf(Recipe, name):
-        return name
+    if name == written and (name in leaves(Recipe) or open_leaf(Recipe, name)):
+        return written
+    bare = _present(name.lstrip("+"))
     if name.startswith("+"):
-        return f"{NATIVE}{name}"
-    if name in aliases():
-        return aliases()[name]
-    if _verl_has(name):
-        return f"{NATIVE}{name}"
-    if not verl_defaults() and (name != written or name.split(".")[0] in ROOTS):
+        return f"{NATIVE}+{bare}"
+    if bare in leaves(Recipe) or _verl_has(bare):
+        return f"{NATIVE}{bare}"
+    if not verl_defaults() and (name != written or name.split(".")[0] in said_of_names()["roots"]):
         return f"{NATIVE}{name}"  # verl is not installed, so the name is not checked
-    raise _unknown(name, written, source)
+    raise _unknown(bare, written, source)
+
+
+def understood(settings: Iterable[Setting]) -> list[Setting]:
+    """The settings with verl's spellings of the recipe's keys translated back, values included.
+
+    Raises:
+        RecipeError: nothing reads a name, or another key acts in its place.
+    """
+    written = [each for setting in settings for each in _entries(setting)]
+    given = {each.path.removeprefix(NATIVE).lstrip("+"): each.value for each in written}
+    return [meant for each in written for meant in _meant(each, given)]
+
+
+def _entries(setting: Setting) -> Iterator[Setting]:
+    """A mapping below verl's names as one setting for each entry; text that a user typed as such a mapping, too."""
+    value, is_native = setting.value, setting.path.startswith(NATIVE)
+    if is_native and isinstance(value, str) and value.lstrip().startswith("{"):
+        value = parse(value)
+    if is_native and isinstance(value, Mapping) and value:
+        for name, inner in flatten(value, prefix=f"{setting.path}.").items():
+            yield Setting(name, inner, setting.source, setting.spelled or setting.path.removeprefix(NATIVE))
+    else:
+        yield setting
+
+
+def _meant(setting: Setting, given: Mapping[str, Any]) -> Iterator[Setting]:
+    """The settings that one of verl's names makes; `given` has the others of the same file or command."""
+    written, source = setting.path.removeprefix(NATIVE), setting.source
+    name, spelled = written.lstrip("+"), setting.spelled or written
+    if written == setting.path:
+        yield setting
+        return
+    if fix := refusal(name):
+        raise RecipeError(f"{name} does not act here", where=source.where, fix=fix)
+    value = parse(setting.value) if source.by_user and isinstance(setting.value, str) else setting.value
+    try:
+        keys = _keys(name, value, given)
+    except ValueError as error:
+        raise RecipeError(f"{name} is {value!r}", where=source.where, fix=str(error)) from None
+    if keys is None or (written != name and not all(map(_takes, keys, keys.values()))):
+        yield Setting(setting.path, setting.value, source, spelled)
+        return
+    for path, meaning in keys.items():
+        typed = setting.value if meaning is value else flow(meaning) if source.by_user else meaning
+        yield Setting(path, typed, source, spelled)
+
+
+def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The recipe's keys, with their values, that say the same as verl's `name`; None for a name that is verl's alone.
+
+    Raises ValueError, with what to write instead, where the keys cannot say it.
+    """
+    if name == f"{REWARD}.path":
+        function = given.get(f"{REWARD}.name")
+        return {REWARD_KEY: f"{value}:{function}" if function else value}
+    if name == f"{REWARD}.name":
+        if f"{REWARD}.path" not in given:
+            raise ValueError(f"write {REWARD_KEY}=FILE:{value}")
+        return {}
+    if name == f"{RESUME}from_path":
+        return {"trainer.load_checkpoint_path": value}
+    if name == f"{RESUME}mode":
+        if value not in ("auto", "disable") and not (value == "resume_path" and given.get(f"{RESUME}from_path")):
+            raise ValueError("use auto or disable, or give trainer.load_checkpoint_path")
+        return {} if value == "resume_path" else {"trainer.find_last_checkpoint": value == "auto"}
+    if name == CONTENTS:
+        trainers = [part for part in value if part != "hf_model"]
+        if trainers not in (["model"], ["model", "optimizer", "extra"]):
+            raise ValueError("use trainer.save_model_only and trainer.save_hf_model")
+        return {"trainer.save_model_only": len(trainers) == 1, "trainer.save_hf_model": "hf_model" in value}
+    known = next((each for each in (name, *groups(name)) if each in aliases()), name)
+    path = aliases().get(known, name)
+    if path not in leaves(Recipe) or (known != name and not leaves(Recipe)[path].is_open):
+        return None
+    return {path + name.removeprefix(known): BACK.get(path, lambda same: same)(value)}
+
+
+def _takes(path: str, value: Any) -> bool:
+    """Return whether the recipe's key can hold the value."""
+    annotation: Any = leaves(Recipe)[path].field.annotation if path in leaves(Recipe) else Any
+    try:
+        TypeAdapter(annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def native(recipe: Recipe) -> dict[str, Any]:
@@ -92,16 +234,33 @@ def template_arguments(recipe: Recipe) -> dict[str, Any]:
     return given if thinking is None else {"enable_thinking": thinking, **given}
 
 
+def _present(name: str) -> str:
+    """A name of verl's older configuration as verl migrates it."""
+    moved = said_of_names()["moved"]
+    old = next((each for each in moved if f"{name}.".startswith(f"{each}.")), None)
+    return moved[old] + name.removeprefix(old) if old else name
+
+
 def _verl_has(name: str) -> bool:
-    """Return whether verl's tree has the key, or a free mapping around it."""
-    in_mapping = any(verl_defaults().get(group) == {} for group in groups(name))
-    return in_mapping or name in verl_defaults()
+    """Return whether verl's tree has the key, or a free mapping around it, or one that is added to its tree."""
+    around = (name, *groups(name))
+    added = any(each in aliases() for each in around) or any(each.startswith(f"{name}.") for each in aliases())
+    return (
+        name in verl_defaults()
+        or added
+        or any(verl_defaults().get(each) == {} for each in around)
+        or bool(refusal(name))
+    )
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
-    if written.startswith(NATIVE) or name.split(".")[0] in ROOTS:
+    if written.startswith(NATIVE) or name.split(".")[0] in said_of_names()["roots"]:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
+    of_verl = next(
+        (f"{VERL_GROUPS[group]}{name.removeprefix(group)}" for group in groups(name) if group in VERL_GROUPS), ""
+    )
     keys = options().get(name.rpartition(".")[2].lower())
-    meant = f"did you mean {keys[0].path}?" if keys else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
+    key = of_verl if _verl_has(of_verl) else keys[0].path if keys else ""
+    meant = f"did you mean {key}?" if key else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")

@@ -18,7 +18,7 @@ from recipes.config.gpus import (
 )
 from recipes.config.layers import VERL, dump, flow, merge, nest, parse, read, settings_of, shown_path, validated
 from recipes.config.loggers import loggers
-from recipes.config.names import canonical
+from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
@@ -72,7 +72,7 @@ def load(
     paths = [find(each) for each in (task_or_path, *overlays)]
     trees = [read(path) for path in paths]
     is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
-    typed = argument_settings(words, canonical)
+    typed = understood(argument_settings(words, canonical))
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
     planned, size = _planned_gpus(controls.get("gpus"))
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
@@ -88,6 +88,7 @@ def load(
         tiny = Source("embedded", f"{shown}, embedded", own)
         block += settings_of(Recipe, tree.pop("embedded", None) or {}, tiny, canonical)
         files += settings_of(Recipe, tree, Source("recipe", shown, own), canonical)
+    files, block = understood(files), understood(block)
     asked = is_on({"EMBEDDED": controls.get("embedded") or environ.get("EMBEDDED", "")}, "EMBEDDED")
     named = next((setting for setting in user if setting.path == MODEL), None)
     other = named.source if named and not _is_of(block, named) else None
@@ -106,10 +107,29 @@ def load(
         does = does if other else "apply to this one, which has its sizes (EMBEDDED=0)"
         notes.insert(0, f"{named.source}: {own_data} and {does}")
     recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
-    recipe = derive(recipe, environ)
+    recipe = without_copies(derive(recipe, environ))
     lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
     recipe._circumstances = recipe.circumstances._replace(notes=(*notes, *lost))
     return recipe
+
+
+def without_copies(recipe: Recipe) -> Recipe:
+    """The recipe without verl's names of copies of other keys, such as `actor_rollout_ref.rollout.response_length`.
+
+    Raises RecipeError where such a name has another value than the key that it follows.
+    """
+    kept = dict(recipe.verl)
+    for name in recipe.verl:
+        if key := followed(name):
+            leaf = leaves(Recipe)[key]
+            value = leaf.info.convert(recipe.value(key)) if leaf.info.convert else recipe.value(key)
+            if kept.pop(name) != value:
+                raise RecipeError(
+                    f"{name} is {recipe.verl[name]!r}, and follows {key}, which is {value!r}",
+                    where=recipe.source_of(f"{VERL}.{name}").where,
+                    fix=f"set {key}",
+                )
+    return changed(recipe, [Setting(VERL, kept, recipe.source_of(VERL))]) if kept != recipe.verl else recipe
 
 
 def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:

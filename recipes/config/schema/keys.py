@@ -100,7 +100,6 @@ class KeyInfo:
     verl: tuple[str, ...] = ()  # verl's dotted names of the same quantity; empty where verl has none
     convert: Callable[[Any], Any] | None = None  # from the value to verl's, where they differ
     computed: bool = False  # engines/verl/translation.py computes verl's values, from this key and others
-    alias: bool = False  # users may write verl's first name instead, which holds the same value
     engines: tuple[str, ...] = BOTH  # engines that implement the key; the others accept only its default
     values_on: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # engine -> what it accepts, if not all
     path: PathKind | None = None  # "input" must exist; "model" and "data" too, or be on a hub; the run makes "output"
@@ -160,7 +159,6 @@ def key(
     variable: str = "",
     *,
     verl: str | tuple[str, ...] = SAME,
-    alias: bool | None = None,
     **facts: Any,
 ) -> Any:
     """Declare a key; the text below its declaration says what it does.
@@ -169,13 +167,11 @@ def key(
         default: the value, or a factory of it.
         variable: as in `KeyInfo`.
         verl: by default the same name, if verl has the key at all.
-        alias: by default true where verl gets the value unchanged.
         facts: other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     names = (verl,) if isinstance(verl, str) else verl
-    unchanged = bool(names) and not own.get("convert") and not own.get("computed")
-    info = KeyInfo(variable=variable, verl=names, alias=unchanged if alias is None else alias, **own)
+    info = KeyInfo(variable=variable, verl=names, **own)
     given = {"default_factory" if callable(default) else "default": default}
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
     return Field(**given, json_schema_extra=extra, **facts)
@@ -237,7 +233,7 @@ def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> K
         needs = f"{group}.{info.needs}" if info.needs and "." not in info.needs else info.needs
         info = replace(info, resume=info.resume or section.when_resumed, engines=engines, needs=needs)
     if info.launcher or "verl" not in info.engines:
-        return replace(info, verl=(), alias=False)
+        return replace(info, verl=())
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
     role = ".".join(group.split(".")[:2])

@@ -13,6 +13,8 @@ from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
 
+IMAGES = "worker.rollout.limit_images"
+
 
 def _as_list(value: str | list[str]) -> list[str]:
     return value if isinstance(value, list) else [value]
@@ -87,7 +89,6 @@ class Data(Section):
         None,
         "ENABLE_THINKING",
         verl="data.apply_chat_template_kwargs.enable_thinking",
-        alias=True,
         computed=True,
         engines=ONLY_VERL,
         resume="content",
@@ -98,11 +99,11 @@ class Data(Section):
     seed: int = key(1, "SEED")
     """seed of the shuffling"""
     min_pixels: int | None = key(
-        262144, "MIN_PIXELS", verl="data.mm_processor_kwargs", computed=True, gt=0, needs="worker.rollout.limit_images"
+        262144, "MIN_PIXELS", verl="data.mm_processor_kwargs.min_pixels", computed=True, gt=0, needs=IMAGES
     )
     """smallest image, in pixels; smaller ones are enlarged"""
     max_pixels: int | None = key(
-        4194304, "MAX_PIXELS", verl="data.mm_processor_kwargs", computed=True, gt=0, needs="worker.rollout.limit_images"
+        4194304, "MAX_PIXELS", verl="data.mm_processor_kwargs.max_pixels", computed=True, gt=0, needs=IMAGES
     )
     """largest image, in pixels; larger ones are reduced"""
     filter_overlong_prompts: bool = key(True)
@@ -160,7 +161,6 @@ class Algorithm(Section):
         "KL_COEF",
         verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
         computed=True,
-        alias=True,
         ge=0,
     )
     """weight of KL, wherever it acts"""
@@ -169,7 +169,6 @@ class Algorithm(Section):
         "KL_LOSS_COEF",
         verl="actor_rollout_ref.actor.kl_loss_coef",
         computed=True,
-        alias=True,
         ge=0,
         needs="use_kl_loss",
     )
@@ -179,7 +178,6 @@ class Algorithm(Section):
         "KL_LOSS_TYPE",
         verl="actor_rollout_ref.actor.kl_loss_type",
         computed=True,
-        alias=True,
         values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
         needs="use_kl_loss",
     )
@@ -221,7 +219,9 @@ class Trainer(Section):
     """machines"""
     n_gpus_per_node: int = key(8, "GPUS_PER_NODE N_GPUS_PER_NODE", gt=0, option="n_gpus")
     """GPUs of a machine (ranks, on a machine without)"""
-    max_try_make_batch: int = key(20, verl="algorithm.filter_groups.max_num_gen_batches", computed=True)
+    max_try_make_batch: int = key(
+        20, verl="algorithm.filter_groups.max_num_gen_batches", computed=True, needs="algorithm.online_filtering"
+    )
     """with online_filtering: batches of prompts generated for one step before it is given up; -1: no limit"""
     val_freq: int = key(-1, "VAL_FREQ TEST_FREQ", verl="trainer.test_freq")
     """validate every so many steps (not epochs); -1: never"""
@@ -256,13 +256,7 @@ class Trainer(Section):
         resume="place",
     )
     """checkpoint (…/global_step_N) to go on from; null: by find_last_checkpoint"""
-    patches: bool = key(
-        True,
-        "RECIPES_PATCHES",
-        verl=("actor_rollout_ref.model.external_lib", "trainer.v1.sampler.custom_sampler.path"),
-        computed=True,
-        engines=ONLY_VERL,
-    )
+    patches: bool = key(True, "RECIPES_PATCHES", verl=(), computed=True, engines=ONLY_VERL)
     """changes inside verl (docs/ARCHITECTURE.md); false trains with verl as it is, more slowly"""
     find_last_checkpoint: bool | Literal["changed"] = key(
         True, "RESUME", verl="trainer.resume_mode", computed=True, resume="place"

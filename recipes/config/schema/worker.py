@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from recipes.config.schema.keys import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
 
 Precision = Literal["fp32", "bf16", "fp16"]
-_VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def _joined(value: Any) -> Any:
@@ -91,7 +91,7 @@ class Optim(Section):
     fused: bool | None = key(
         False,
         left_open=True,
-        verl="{role}.optim.override_optimizer_config",
+        verl="{role}.optim.override_optimizer_config.fused",
         computed=True,
         engines=ONLY_VERL,
         resume="setting",
@@ -105,7 +105,6 @@ class Optim(Section):
         "constant",
         "LR_SCHEDULER_TYPE",
         convert=lambda value: "cosine" if value == "linear" else value,
-        alias=True,
         values_on={"easyr1": ("constant", "cosine")},
     )
     """schedule after the warm-up; cosine and linear fall until the last step"""
@@ -228,7 +227,7 @@ class Rollout(Section):
     """seed of sampling"""
     limit_images: int = key(0, convert=lambda value: value or None, ge=0)
     """images a prompt may hold; 0: text only"""
-    dtype: Literal["bf16", "fp16", "fp32"] = key("bf16", convert=_VERL_PRECISIONS.get, resume="content")
+    dtype: Literal["bf16", "fp16", "fp32"] = key("bf16", convert=VERL_PRECISIONS.get, resume="content")
     """precision of generation"""
     gpu_memory_utilization: float | None = key(
         0.6, "GPU_MEMORY_UTIL GPU_MEMORY_UTILIZATION", left_open=True, gt=0, lt=1
@@ -287,7 +286,7 @@ class Actor(Section):
     )
     """responses in one forward and backward pass of a GPU; unused by verl where a token budget fills the passes, as on
     GPUs; null: 4, or the largest number below 4 that divides a GPU's responses of an update"""
-    max_grad_norm: float = key(1.0, "MAX_GRAD_NORM", verl=("{role}.optim.clip_grad", "{role}.grad_clip"), gt=0)
+    max_grad_norm: float = key(1.0, "MAX_GRAD_NORM", verl="{role}.optim.clip_grad", gt=0)
     """gradients are clipped to this norm"""
     ppo_epochs: int = key(1, "PPO_EPOCHS", gt=0)
     """passes over a step's responses"""
@@ -318,7 +317,7 @@ class Actor(Section):
     )
     """responses in one forward pass of a GPU, for log-probabilities of policy and reference; null: 8, or the largest
     number below 8 that divides a GPU's responses of a step"""
-    clip_ratio_low: float = key(0.2, "CLIP_RATIO_LOW", verl=("{role}.clip_ratio_low", "{role}.clip_ratio"), ge=0)
+    clip_ratio_low: float = key(0.2, "CLIP_RATIO_LOW", ge=0)
     """lower clip of the ratio"""
     clip_ratio_high: float = key(0.3, "CLIP_RATIO_HIGH", ge=0)
     """upper clip of the ratio (DAPO: higher than the lower)"""
@@ -350,9 +349,7 @@ class Actor(Section):
         False, verl="actor_rollout_ref.model.use_fused_kernels", engines=ONLY_VERL, resume="setting"
     )
     """the head's product and log-probabilities in one step, in Triton or PyTorch, without all logits in memory"""
-    recompute_old_log_probs: bool | None = key(
-        True, verl="algorithm.rollout_correction.bypass_mode", computed=True, engines=ONLY_VERL
-    )
+    recompute_old_log_probs: bool | None = key(True, verl=(), computed=True, engines=ONLY_VERL)
     """compute the policy's log-probabilities in a pass before the update too; null: only where the update's own cannot
     replace them, as with several updates in a step"""
 

@@ -17,7 +17,7 @@ from recipes.config.layers import flatten
 from recipes.config.loggers import logger_environment
 from recipes.config.names import native, verl_defaults
 from recipes.config.rewards import reward_call
-from recipes.config.schema import LAUNCHERS, Recipe, leaves, verl_loss
+from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
 from recipes.config.schema.keys import settled
 from recipes.engines.cpu import settings
 from recipes.errors import RecipeError
@@ -25,6 +25,8 @@ from recipes.paths import run_dir, split_function
 from recipes.rewards.loading import file_for_verl
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+EXTERNAL = "actor_rollout_ref.model.external_lib"
+LOSS = f"{ACTOR}.policy_loss.loss_mode"
 RAY_INIT = "ray_kwargs.ray_init"
 ENGINE = "recipes.engines.verl.engine"
 """Module that verl imports in each process that holds a model on GPUs."""
@@ -43,9 +45,7 @@ LINEAR_CYCLES = 0.0
 def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
-    Raises:
-        RecipeError: verl cannot do what a key asks, or one layer sets a key by the recipe's name and by verl's, to
-            different values.
+    Raises RecipeError where verl cannot do what a key asks.
     """
     require_supported(recipe, "verl")
     keys = _renamed(recipe)
@@ -53,11 +53,32 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
-    given = _settled_natives(recipe, keys)
     if recipe.hardware == "cpu":
-        keys.update(settings.keys(recipe))
+        keys.update(_of_plug_in(recipe))
+    given = native(recipe)
+    if keys.get(EXTERNAL) and given.get(EXTERNAL):
+        theirs = given[EXTERNAL] if isinstance(given[EXTERNAL], list) else [given[EXTERNAL]]
+        given[EXTERNAL] = [keys[EXTERNAL], *theirs]
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
-    return keys | given
+    return keys | given | _schedules(recipe)
+
+
+def _of_plug_in(recipe: Recipe) -> dict[str, Any]:
+    """The keys of the plug-in for CPUs, without those that a variable or an argument sets."""
+    said = _entries_said(recipe)
+    return {
+        name: value for name, value in settings.keys(recipe).items() if not (name in said and said[name][1].by_user)
+    }
+
+
+def _entries_said(recipe: Recipe) -> dict[str, tuple[Any, Source]]:
+    """verl's names of the entries of the recipe's free mappings, with their values and the layer that set them."""
+    return {
+        f"{leaf.info.verl[0]}.{name}": (value, recipe.source_of(path))
+        for path, leaf in leaves(Recipe).items()
+        if leaf.is_open and leaf.info.verl
+        for name, value in flatten(recipe.value(path)).items()
+    }
 
 
 def trainer_mode(recipe: Recipe) -> str:
@@ -107,13 +128,13 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     actor = recipe.worker.actor
     if trainer_mode(recipe) != "sync":
         return {}
-    by_verls_name = any(name.startswith("algorithm.rollout_correction") for name in native(recipe))
+    by_verls_name = any(name.startswith(("algorithm.rollout_correction", LOSS)) for name in native(recipe))
     recompute = actor.recompute_old_log_probs
     if recompute or (recompute is None and (by_verls_name or not objective.update_suffices(recipe))):
         return {}
     return {
         "algorithm.rollout_correction.bypass_mode": True,
-        f"{ACTOR}.policy_loss.loss_mode": ON_POLICY_PREFIX + verl_loss(actor.loss_type),
+        LOSS: ON_POLICY_PREFIX + verl_loss(actor.loss_type),
         f"{ACTOR}.calculate_entropy": True,
     }
 
@@ -132,20 +153,28 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 
 def _changes(recipe: Recipe) -> dict[str, Any]:
     """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
-    keys = {"actor_rollout_ref.model.external_lib": ENGINE} if recipe.hardware == "gpu" else {}
+    keys = {EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {}
     # What these loops make of pictures only this repository's engine reads.
     packed = recipe.worker.rollout.limit_images and recipe.trainer.patches
     return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": PICTURE_LOOPS if packed else AGENT_LOOPS}
 
 
-def left_out(recipe: Recipe) -> list[str]:
-    """Return notes on a run of unchanged verl (`RECIPES_PATCHES=0`); none where verl is changed."""
-    if recipe.trainer.patches or recipe.engine != "verl":
+def notes(recipe: Recipe) -> list[str]:
+    """Return notes on what the plug-in for CPUs replaces, and on a run of unchanged verl (`RECIPES_PATCHES=0`)."""
+    if recipe.engine != "verl":
         return []
+    said, plug_in = _entries_said(recipe), _of_plug_in(recipe) if recipe.hardware == "cpu" else {}
+    lines = [
+        f"the plug-in for CPUs replaces {name} {said[name][0]} ({said[name][1]}) by {value}"
+        for name, value in plug_in.items()
+        if name in said and said[name][0] != value
+    ]
+    if recipe.trainer.patches:
+        return lines
     from recipes.engines.verl import upstream
 
     left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
-    lines = [
+    lines += [
         "RECIPES_PATCHES=0: verl as it is, every process started anew, without the registered engine, its own sampler "
         f"and {', '.join(left)} (docs/ARCHITECTURE.md has what each is for)"
     ]
@@ -321,28 +350,6 @@ def saves_adapters_alone(recipe: Recipe) -> bool:
     Without `save_hf_model` the shards have all weights, so that verl's own tool can merge them.
     """
     return bool(recipe.worker.actor.model.lora.rank) and recipe.trainer.save_hf_model
-
-
-def _settled_natives(recipe: Recipe, keys: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys below `verl`, flat, without those that a later layer set under the recipe's name.
-
-    Raises RecipeError where one layer sets a key by both names, to different values.
-    """
-    given = native(recipe)
-    for written in recipe.verl:
-        name, theirs = written.lstrip("+"), recipe.source_of(f"verl.{written}")
-        sources = {path: recipe.source_of(path) for path, leaf in leaves(Recipe).items() if name in leaf.info.verl}
-        path, own = max(sources.items(), key=lambda item: item[1].rank, default=("", theirs))
-        if name not in given or name not in keys or keys[name] == given[name] or own.rank < theirs.rank or not path:
-            continue
-        if own.layer == theirs.layer and own.layer != "default":
-            raise RecipeError(
-                f"{name} is {given[name]!r}, but {path} makes it {keys[name]!r}",
-                where=f"{theirs.where}; {own.where}",
-                fix="set one of the two",
-            )
-        del given[name]
-    return given
 
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*")

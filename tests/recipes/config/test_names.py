@@ -15,7 +15,7 @@ HERE = Source("argument", "here")
         # endings, as the headings of documents have them
         ("n", "worker.rollout.n"),
         ("actor.ppo_mini_batch_size", "worker.actor.global_batch_size"),
-        ("over_sample_rate", "actor_rollout_ref.rollout.over_sample_rate"),
+        ("ignore_eos", "actor_rollout_ref.rollout.ignore_eos"),
         # other words for one of its parts
         ("optim.learning_rate", "worker.actor.optim.lr"),
         ("data.train_batchsize", "data.train_batch_size"),

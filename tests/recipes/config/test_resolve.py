@@ -106,7 +106,7 @@ def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolv
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         (
             "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
-            ["data.rollout_batch_size is 8", "4 as verl.data.train_batch_size", "give one of the two"],
+            ["data.rollout_batch_size is 8", "4 as data.train_batch_size", "give one of the two"],
         ),
     ],
 )
@@ -118,11 +118,15 @@ def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     path = write("worker: {reward: {reward_function_kwargs: {credit: {format: 0.1, numbers: 0.2}}}}")
     arguments = ["worker.reward.reward_function_kwargs.credit.format=0.3", "+ray_kwargs.x=2"]
-    native = {f"actor_rollout_ref.rollout.{name}": 0.1 for name in ("over_sample_rate", "engine_kwargs.vllm.a.b")}
-    arguments += [f"{name}={value}" for name, value in native.items()]
+    native = {"actor_rollout_ref.rollout.ignore_eos": True}
+    arguments += [
+        "actor_rollout_ref.rollout.ignore_eos=true",
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.a.b=1",
+    ]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
     assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}}
     assert recipe.algorithm.kl_coef == 2e-3
+    assert recipe.worker.rollout.engine_kwargs["a"] == {"b": 1}
     assert recipe.verl == {**native, "+ray_kwargs.x": 2}
 
 

@@ -215,7 +215,7 @@ VERLS_OWN = [
     "actor_rollout_ref.actor.optim.min_lr_ratio=0.1",
     "algorithm.rollout_correction.rollout_is=token",
     "+actor_rollout_ref.rollout.repetition_penalty=1.1",
-    "+data.apply_chat_template_kwargs.enable_thinking=false",
+    "+data.apply_chat_template_kwargs.tools_in_user_message=false",
 ]
 
 

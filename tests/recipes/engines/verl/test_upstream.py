@@ -18,14 +18,14 @@ def test_a_run_of_verl_as_it_is_names_nothing_of_ours_but_the_reward_and_what_cp
     assert ours == {"trainer.checkpoint_callback_class"} | needed
     assert "verl.trainer.main_ppo" in translation.command(recipe)
     assert translation.environment(recipe, {})[upstream.SWITCH] == "0"
-    assert any("whole_responses" in line for line in translation.left_out(recipe))
-    assert translation.left_out(load("gsm8k", environ={}, hardware=hardware)) == []
+    assert any("whole_responses" in line for line in translation.notes(recipe))
+    assert translation.notes(load("gsm8k", environ={}, hardware=hardware)) == []
     assert not str(keys["actor_rollout_ref.actor.policy_loss.loss_mode"]).startswith(translation.ON_POLICY_PREFIX)
     assert "algorithm.rollout_correction.bypass_mode" not in keys
     linear = load("gsm8k", environ={"LR_SCHEDULER_TYPE": "linear", **OFF}, hardware=hardware)
     assert "RECIPES_PATCHES" in mistake(lambda: translation.translate(linear)).fix
     adapters = load("gsm8k", arguments=["worker.actor.model.lora.rank=8"], environ=OFF, hardware=hardware)
-    assert len(translation.left_out(adapters)) == 2, "the saved model is said to keep its adapters apart"
+    assert len(translation.notes(adapters)) == 2, "the saved model is said to keep its adapters apart"
 
 
 def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
