@@ -86,7 +86,7 @@ ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
 AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
-_LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl")
+_LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl", "easyr1")
 _VALIDATION = "worker.rollout.val_override_config"
 _NEEDS = {
     **{key: leaf.info.needs for key, leaf in leaves(Recipe).items() if leaf.info.needs},

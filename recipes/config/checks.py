@@ -8,8 +8,11 @@ from itertools import chain
 from recipes.config import effects, objective, rewards
 from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
+from recipes.config.easyr1_names import easyr1_defaults, instead_on_verl, refused_on_verl
+from recipes.config.layers import flow
+from recipes.config.names import NATIVE, native
 from recipes.config.schema import Recipe, leaves
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, raise_together
 
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
@@ -31,7 +34,12 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
 
 
 def require_supported(recipe: Recipe, engine: str) -> None:
-    """Raise RecipeError for the first key whose value `engine` does not support."""
+    """Raise RecipeError for every key, or value, that `engine` does not support."""
+    own = _of_verl_alone(recipe) if engine == "easyr1" else refused_on_verl(recipe)
+    raise_together([*own, *_unsupported(recipe, engine)])
+
+
+def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
     for path, leaf in leaves(Recipe).items():
         if not recipe.uses(path):
             continue
@@ -39,11 +47,22 @@ def require_supported(recipe: Recipe, engine: str) -> None:
         allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)
         # A key that the engine lacks may hold a default, or a value of the hardware file, which all engines share.
         if value not in allowed and (able or source.layer not in ("default", "hardware")):
-            raise RecipeError(
-                f"{ENGINES[engine]} cannot do {path}: {value!r} ({leaf.info.doc})",
+            instead = "" if able or engine == "easyr1" else instead_on_verl(path, value)
+            yield RecipeError(
+                f"{ENGINES[engine]} cannot do {path}: {flow(value)} ({leaf.info.doc})",
                 where=source.where,
-                fix=f"set {path} to {' or '.join(map(str, allowed))}" + ", or choose another engine" * (not able),
+                fix=instead
+                or f"set {path} to {' or '.join(map(flow, allowed))}" + ", or choose another engine" * (not able),
             )
+
+
+def _of_verl_alone(recipe: Recipe) -> Iterator[RecipeError]:
+    for name in sorted(native(recipe).keys() - easyr1_defaults().keys()):
+        yield RecipeError(
+            f"{name} is a key of verl, and the engine is EasyR1",
+            where=recipe.source_of(f"{NATIVE}{name}").where,
+            fix="use ENGINE=verl, or leave it out",
+        )
 
 
 def remarks(recipe: Recipe) -> list[str]:

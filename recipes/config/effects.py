@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recipes.config import objective
-from recipes.config.layers import VERL, flow
+from recipes.config.easyr1_names import PREFIX
+from recipes.config.layers import NATIVES, flow
 from recipes.config.names import NATIVE, native, said_of_names, verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.config.schema.keys import groups
@@ -32,13 +33,13 @@ def remarks(recipe: Recipe) -> Iterator[str]:
     A variable that sets several keys, one of which acts, has an effect.
     """
     off = {path: switch for path, switch in _switched_off(recipe).items() if recipe.value(path) is not False}
-    chosen = {path: source for path, source in recipe.sources.items() if source.chosen and path != VERL}
+    chosen = {path: source for path, source in recipe.sources.items() if source.chosen and path not in NATIVES}
     idle = {path: _why_idle(recipe, path, off) for path in chosen if _says_something(recipe, path)}
     acting = {source.where for path, source in chosen.items() if not idle.get(path) and source.by_user}
     found: dict[str, list[str]] = {}
     for path, why in idle.items():
         if why and chosen[path].where not in acting:
-            said = f"{path.removeprefix(NATIVE)} has no effect, {why}"
+            said = f"{_bare(path)} has no effect, {why}"
             found.setdefault(chosen[path].where, []).append(said)
     yield from (f"{where}: {'; '.join(said)}" for where, said in found.items())
 
@@ -51,7 +52,7 @@ def _says_something(recipe: Recipe, path: str) -> bool:
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
     """Why a key has no effect; empty where it has. `off` has the switches that are off, by the keys that need them."""
-    name, table = path.removeprefix(NATIVE).lstrip("+"), said_of_names("effects.yaml")
+    name, table = _bare(path).lstrip("+"), said_of_names("effects.yaml")
     rows: list[Any] = next((table[each] for each in (name, *groups(name)) if each in table), [])
     if path in off:
         rows = [*rows, {off[path]: {"not": [recipe.value(off[path])]}}]
@@ -64,6 +65,10 @@ def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
         return ""
     hint = "".join(f": {row}" for row in rows if isinstance(row, str))
     return f"since {wrong[0]} is {flow(_value(recipe, wrong[0]))}{hint}"
+
+
+def _bare(path: str) -> str:
+    return path.removeprefix(NATIVE).removeprefix(PREFIX)
 
 
 def _holds(recipe: Recipe, key: str, values: Any) -> bool:

@@ -30,8 +30,8 @@ from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import ROOT
 
-VERL = "verl"
-"""The recipe's key that holds verl's own keys, by their dotted names."""
+VERL, EASYR1 = NATIVES = ("verl", "easyr1")
+"""The recipe's keys that hold an engine's own keys, by their dotted names."""
 
 
 def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = "") -> dict[str, Any]:
@@ -175,10 +175,12 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
             f"expected keys and values, not {tree!r}", where=source.where, fix="write `key: value` lines there"
         )
     name = name or known_name(schema)
-    flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path != VERL])
+    flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path not in NATIVES])
     settings = []
     for written, value in flat.items():
-        if value in (None, {}) and (written == VERL or any(path.startswith(f"{written}.") for path in leaves(schema))):
+        if value in (None, {}) and (
+            written in NATIVES or any(path.startswith(f"{written}.") for path in leaves(schema))
+        ):
             continue
         path = name(str(written), source)
         settings.append(Setting(path, value, source, "" if path == written else str(written)))
@@ -202,13 +204,13 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
         leaf = open_leaf(schema, path)
         if leaf is not None:
             inner = path.removeprefix(f"{leaf}.")
-            value = {inner: value} if leaf == VERL else nest({inner: value})
+            value = {inner: value} if leaf in NATIVES else nest({inner: value})
         target = leaf or path
         old = values.get(target)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = {**old, **value} if target == VERL else OmegaConf.to_container(OmegaConf.merge(old, value))
+            value = {**old, **value} if target in NATIVES else OmegaConf.to_container(OmegaConf.merge(old, value))
         values[target] = value
-        sources[path if leaf == VERL else target] = setting.source
+        sources[path if leaf in NATIVES else target] = setting.source
     return values, sources
 
 

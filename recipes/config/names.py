@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from recipes.config.easyr1_names import PREFIX, of_easyr1
 from recipes.config.layers import VERL, flatten, flow, open_leaf, parse, read
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import VERL_GROUPS, groups
@@ -121,6 +122,9 @@ def canonical(written: str, source: Source) -> str:
     Raises:
         RecipeError: no key has that name; the message suggests a similar one, if there is one.
     """
+    own = of_easyr1(written, source.where)
+    if own and written.startswith(PREFIX):
+        return own
     name = written.removeprefix(NATIVE)
     if name == written and (name in leaves(Recipe) or open_leaf(Recipe, name)):
         return written
@@ -129,6 +133,8 @@ def canonical(written: str, source: Source) -> str:
         return f"{NATIVE}+{bare}"
     if bare in leaves(Recipe) or _verl_has(bare):
         return f"{NATIVE}{bare}"
+    if own:
+        return own
     if not verl_defaults() and (name != written or name.split(".")[0] in said_of_names()["roots"]):
         return f"{NATIVE}{name}"  # verl is not installed, so the name is not checked
     raise _unknown(bare, written, source)

@@ -16,7 +16,19 @@ from recipes.config.gpus import (
     plain_head,
     without_libraries,
 )
-from recipes.config.layers import VERL, dump, flow, merge, nest, parse, read, settings_of, shown_path, validated
+from recipes.config.layers import (
+    NATIVES,
+    VERL,
+    dump,
+    flow,
+    merge,
+    nest,
+    parse,
+    read,
+    settings_of,
+    shown_path,
+    validated,
+)
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
@@ -343,6 +355,6 @@ def replaced(recipe: Recipe, changes: Mapping[str, Any], why: str) -> Recipe:
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """The recipe as YAML that loads again as the same recipe: every key, and verl's own keys by their dotted names."""
-    kept = (path for path in leaves(Recipe) if path != VERL or recipe.verl)
+    """The recipe as YAML that loads again as the same recipe: every key, and an engine's own by dotted names."""
+    kept = (path for path in leaves(Recipe) if path not in NATIVES or recipe.value(path))
     return dump({RESOLVED: True, **nest({path: recipe.value(path) for path in kept})})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
-from recipes.config.layers import Name, parse
+from recipes.config.layers import Name, flatten, flow, parse
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError
 
@@ -139,9 +139,19 @@ def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseMod
     settings = []
     for key, text, words in read_arguments(arguments, schema):
         source = Source("argument", f"{'option' if words[0].startswith('--') else 'argument'} {' '.join(words)}")
-        path = key if key in CONTROL_OPTIONS else name(key, source)
-        settings.append(Setting(path, text, source, words[0]))
+        for each, value in _entries(key, text, schema).items():
+            path = each if each in CONTROL_OPTIONS else name(each, source)
+            settings.append(Setting(path, value, source, words[0]))
     return settings
+
+
+def _entries(key: str, text: str, schema: type[BaseModel]) -> dict[str, str]:
+    """The keys that one argument sets; several where a mapping is typed for a group, as `validation={n: 4}`."""
+    is_group = any(path.startswith(f"{key}.") for path in leaves(schema))
+    tree = parse(text) if is_group else None
+    if not isinstance(tree, Mapping):
+        return {key: text}
+    return {name: flow(value) for name, value in flatten(tree, prefix=f"{key}.").items()}
 
 
 def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> Iterator[Argument]:

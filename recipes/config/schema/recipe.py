@@ -313,6 +313,8 @@ class Recipe(Resolved):
     trainer: Trainer = Trainer()
     verl: dict[str, Any] = key(dict, launcher=True)
     """verl's own keys, dotted, handed to it as they are"""
+    easyr1: dict[str, Any] = key(dict, launcher=True)
+    """EasyR1's own keys, dotted, handed to it as they are"""
 
     _circumstances: Circumstances = PrivateAttr(default=Circumstances())
 

@@ -260,6 +260,8 @@ LossType = Literal[
 ]
 EASYR1_LOSSES = ("default", "gspo", "gspo_token", "cispo", "sapo")
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+EASYR1_MODES = {"token": "token-mean", "seq": "seq-mean-token-mean"}
+"""EasyR1's loss_avg_mode -> worker.actor.loss_agg_mode."""
 
 
 class Actor(Section):
@@ -321,7 +323,7 @@ class Actor(Section):
     """lower clip of the ratio"""
     clip_ratio_high: float = key(0.3, "CLIP_RATIO_HIGH", ge=0)
     """upper clip of the ratio (DAPO: higher than the lower)"""
-    loss_agg_mode: AggMode = key(
+    loss_agg_mode: Annotated[AggMode, BeforeValidator(lambda value: EASYR1_MODES.get(value, value))] = key(
         "token-mean", "LOSS_AGG_MODE", values_on={"easyr1": ("token-mean", "seq-mean-token-mean")}
     )
     """aggregation of the token losses: over all tokens (token-...), or first in each response (seq-mean-token-...)"""

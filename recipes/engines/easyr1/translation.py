@@ -16,6 +16,7 @@ from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.layers import flow
 from recipes.config.loggers import logger_environment
+from recipes.config.names import native
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines.cpu import settings
@@ -39,15 +40,8 @@ HOOKED = ("trainer.save_hf_model", "trainer.rollout_data_dir", "trainer.validati
 def translate(recipe: Recipe) -> dict[str, Any]:
     """EasyR1's dotted keys for the recipe.
 
-    Raises RecipeError for a value that EasyR1 does not support, and for keys below `verl`.
+    Raises RecipeError for values that EasyR1 does not support, and for keys that verl alone has.
     """
-    if recipe.verl:
-        name = next(iter(recipe.verl))
-        raise RecipeError(
-            f"{name} is a key of verl, and the engine is EasyR1",
-            where=recipe.source_of(f"verl.{name}").where,
-            fix="use ENGINE=verl, or leave it out",
-        )
     require_supported(recipe, "easyr1")
     keys = {
         path: recipe.value(path)
@@ -63,7 +57,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     keys[AVERAGE] = AVERAGES[keys.pop(f"{ACTOR}.loss_agg_mode")]
     keys["algorithm.use_kl_loss"] = objective.kl_in_loss(recipe) is not None
     del keys["algorithm.kl_loss_coef"], keys["algorithm.kl_loss_type"]
-    return keys
+    return keys | native(recipe) | recipe.easyr1
 
 
 _ON_CPUS = {

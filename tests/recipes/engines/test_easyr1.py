@@ -1,24 +1,30 @@
 """EasyR1: the recipe's keys on its command line, rewards as it calls them, and the patched copy of its source."""
 
+import ast
 import json
 import os
+import re
 import runpy
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from recipes.config import load
-from recipes.config.layers import flatten, read
-from recipes.config.schema import Recipe
+from recipes.config import check, load
+from recipes.config.easyr1_names import easyr1_defaults
+from recipes.config.layers import dump, flatten, nest, parse, read
+from recipes.config.schema import Recipe, leaves
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
+from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS
 from recipes.rewards import easyr1 as reward
 from tests.mistakes import mistake
 
-DEFAULTS = read(CONFIGS / "official" / "easyr1_defaults.yaml")["values"]
+CONFIG = read(CONFIGS / "official" / "easyr1_config.yaml")["values"]
+LAUNCHERS = Path(__file__).with_name("easyr1_launchers.txt").read_text().splitlines()[1:]
 
 
 def countdown(*arguments: str, **environ: str) -> Recipe:
@@ -28,11 +34,51 @@ def countdown(*arguments: str, **environ: str) -> Recipe:
 def test_every_key_is_easyr1s_and_omegaconf_reads_back_the_command_line():
     """EasyR1 reads its arguments with OmegaConf."""
     recipe = countdown("trainer.project_name=a: b # c")
-    assert set(easyr1.translate(recipe)) <= {*DEFAULTS, "worker.rollout.val_override_config"}
+    assert set(easyr1.translate(recipe)) <= {*easyr1_defaults(), "worker.rollout.val_override_config"}
     read = OmegaConf.to_container(OmegaConf.from_dotlist(easyr1.overrides(recipe)))
     assert flatten(read) == flatten(easyr1.translate(recipe))
     keys = easyr1.translate(countdown(USE_KL_LOSS="1", KL_LOSS_COEF="0.5", KL_LOSS_TYPE="abs"))
     assert (keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"]) == (0.5, "abs"), "it has one weight of KL"
+
+
+@pytest.mark.parametrize("line", LAUNCHERS, ids=lambda line: line.partition(":")[0])
+def test_easyr1s_own_launchers_act_and_verl_answers_each_key(line, tmp_path):
+    """On verl, what the answers say to write is all that is missing."""
+    words, unable = line.partition(": ")[2].split(" | ")
+    given = dict(word.split("=", 1) for word in shlex.split(words))
+    (tmp_path / "config.yaml").write_text(dump(nest(CONFIG)))
+
+    def loaded(engine: str, settings: dict) -> Recipe:
+        arguments = [f"engine={engine}", *(f"{key}={value}" for key, value in settings.items())]
+        recipe = load(str(tmp_path / "config.yaml"), arguments=arguments, environ={}, hardware="gpu")
+        check(recipe)
+        return recipe
+
+    keys = flatten(easyr1.translate(loaded("easyr1", given)))
+    asked = flatten({key: parse(value) for key, value in given.items()})
+    places = {key for key in asked if key in leaves(Recipe) and leaves(Recipe)[key].info.path}  # and what we hand on
+    there = {key for key in asked.keys() - places if not key.startswith(("worker.reward.", "trainer.logger"))}
+    assert {key: keys[key] for key in there} == {key: asked[key] for key in there}
+    error = mistake(lambda: verl.translate(loaded("verl", given)))
+    errors = {re.search(r"[a-z]+(\.\w+)+", each.what)[0]: each.fix for each in getattr(error, "errors", (error,))}
+    assert errors.keys() == set(unable.split())
+    instead = [re.search(r"(?:write|set) (\S+?)(?:=| to )(\S+)$", fix) for fix in errors.values()]
+    mended = {key: value for key, value in given.items() if key not in errors} | {"data.format_prompt": "null"}
+    verl.translate(loaded("verl", mended | dict(found.groups() for found in instead if found)))
+
+
+def test_every_key_of_easyr1_acts_there_and_is_answered_on_verl():
+    """`easyr1.` before a name says whose it is; the answer of each of EasyR1's own keys is one that verl takes."""
+    for name in easyr1_defaults().keys() - leaves(Recipe).keys() - {"worker.actor.loss_avg_mode"}:
+        value = {"worker.actor.fsdp.mp_reduce_dtype": "bf16"}.get(name, 1)
+        assert easyr1.translate(countdown(f"easyr1.{name}={value}"))[name] == value
+        recipe = load("countdown", arguments=[f"easyr1.{name}={value}"], environ={}, hardware="gpu")
+        fix = mistake(lambda recipe=recipe: verl.translate(recipe), name).fix
+        assert fix.startswith("leave it out, since") or verl.translate(
+            load("countdown", arguments=[fix.removeprefix("write ")], environ={}, hardware="gpu")
+        ), fix
+    assert "worker.rollout.n" in mistake(lambda: countdown("easyr1.worker.rolout.n=1"), "rolout").fix
+    assert countdown("easyr1.worker.rollout.n=3").worker.rollout.n == 3
 
 
 @pytest.mark.parametrize(
@@ -116,3 +162,23 @@ def test_a_home_that_is_not_easyr1_is_named_with_what_to_type(tmp_path, monkeypa
         assert "setup_env.sh easyr1" in error.fix
     mistake(lambda: source.fetch(tmp_path / "easyr1", str(tmp_path / "no-repository")), "git fetch")
     assert not (tmp_path / "easyr1").exists(), "a clone is whole or not there"
+
+
+@needs_easyr1
+def test_the_known_keys_are_the_fields_of_easyr1s_dataclasses():
+    classes = {}
+    for file in (
+        "trainer/config.py",
+        *(f"workers/{part}config.py" for part in ("", "actor/", "critic/", "reward/", "rollout/")),
+    ):
+        body = ast.parse((HOME / "verl" / file).read_text()).body
+        classes |= {each.name: each.body for each in body if isinstance(each, ast.ClassDef)}
+
+    def fields(name: str, prefix: str = "") -> list[str]:
+        own = [
+            each for each in classes[name] if isinstance(each, ast.AnnAssign) and "init=False" not in ast.unparse(each)
+        ]
+        kinds = {f"{prefix}{each.target.id}": ast.unparse(each.annotation) for each in own}
+        return [name for at, kind in kinds.items() for name in (fields(kind, f"{at}.") if kind in classes else [at])]
+
+    assert easyr1_defaults().keys() == set(fields("PPOConfig")) - {"worker.rollout.val_override_config"}
