@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes import pictures
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 8
+VERSION = 9
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -165,6 +166,7 @@ class _Part:
         """
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
+        self.files: pictures.Files = {}
         self._whole, self._truth = whole_columns, conversion.columns.ground_truth
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,21 +177,21 @@ class _Part:
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
-                pictures = [image_bytes(image, record.place) for image in record.images]
-                row = _row(record, _messages(record, system, template), pictures)
+                shown = [image_bytes(image, record.place, self.files) for image in record.images]
+                row = _row(record, _messages(record, system, template), shown)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
             except RecordError as error:
                 mistakes.add(error)
                 continue
-            if not pictures and IMAGE_MARK in row["problem"]:
+            if not shown and IMAGE_MARK in row["problem"]:
                 marked.append(record.place)
-            self.most_images = max(self.most_images, len(pictures))
-            self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), pictures)
+            self.most_images = max(self.most_images, len(shown))
+            self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
             for name, value in record.rest.items():
                 is_fraction = isinstance(value, float) and not value.is_integer()
                 self._whole[name] = self._whole.get(name, True) and not is_fraction
-            pickle.dump((row, record.rest, pictures), self._kept)
+            pickle.dump((row, record.rest, shown), self._kept)
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
@@ -247,7 +249,8 @@ def converted(folder: Path) -> list[Manifest] | None:
     if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
         return None
     manifests = [read_manifest(path) for path in paths]
-    return manifests if all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True)) else None
+    whole = all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True))
+    return manifests if whole and pictures.unchanged(folder) else None
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:
@@ -296,7 +299,9 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         count = sum(shared) - (0 if conversion.val else sum(validates))
         left_out = {HELD_OUT: count} if count else {}
         both = split("train", train, [not each for each in shared], left_out), split("test", test, validates, {})
-        return write_data(folder, both, force=True)[0]
+        manifests = write_data(folder, both, force=True)[0]
+        pictures.remember(folder, train.files | test.files)
+        return manifests
 
 
 def _mistakes(conversion: Conversion) -> Mistakes:
@@ -320,7 +325,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         return path
     conversion = _settings(recipe, (path.absolute(),), ())
     target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
-    if not target.is_file():
+    if not target.is_file() or not pictures.unchanged(target.parent):
         mistakes = _mistakes(conversion)
         with progress_bar() as progress:
             part = _Part(conversion.train, conversion, mistakes, progress, {})
@@ -328,6 +333,7 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
         every = [True] * len(part.prompts)
         rows = part.rows(every, "test", with_images=part.most_images > 0)
         write_split(target, rows, {"task": "custom", "split": "all", "command": command, "source": str(path)})
+        pictures.remember(target.parent, part.files)
     return target
 
 

@@ -7,7 +7,6 @@ the standard library's `json` and `csv`.
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 import math
@@ -18,6 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recipes import pictures
 from recipes.data.rows import conversation_mistake, read_rows
 from recipes.errors import RecipeError
 
@@ -398,30 +398,10 @@ READERS = {
     ".parquet": read_parquet,
 }
 
-_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 
-
-def image_bytes(image: Any, place: Place) -> bytes:
-    """The encoded file of an image; a relative path starts at the folder of the record's file.
-
-    Raises:
-        RecordError: the file is missing or is no image, or the data URI cannot be read.
-    """
-    if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path")
-    name = f"the image {_abbreviated(image)}"
+def image_bytes(image: Any, place: Place, files: pictures.Files) -> bytes:
+    """`pictures.read` from the folder of the record's file; raises RecordError."""
     try:
-        if isinstance(image, str) and image.startswith("data:"):
-            head, _, body = image.partition(",")
-            if not head.endswith(";base64"):
-                raise ValueError("it is not data:image/...;base64,...")
-            image = base64.b64decode(body, validate=True)
-        elif isinstance(image, str):
-            name = f"the image {Path(place.file).parent / Path(image).expanduser()}"
-            image = (Path(place.file).parent / Path(image).expanduser()).read_bytes()
-    except (OSError, ValueError, RuntimeError) as error:  # binascii's is a ValueError, an unknown ~user a RuntimeError
-        fix = "give a data URI, or the path from the folder of the data file, or an absolute one"
-        raise RecordError(f"{name} cannot be read: {error}", place, fix) from error
-    if not isinstance(image, bytes) or not image.startswith(_SIGNATURES):
-        raise RecordError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", place, "convert it")
-    return image
+        return pictures.read(image, Path(place.file).parent, files)
+    except RecipeError as error:
+        raise RecordError(error.what, place, error.fix) from error

@@ -26,6 +26,7 @@ from recipes.config.path_keys import path_keys
 from recipes.data.manifests import Manifest, find_manifest, manifest_path
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, whole_folder, write_whole
+from recipes.pictures import MARKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,9 @@ def make_row(
     if id is None:
         id = content_id(data_source, messages, ground_truth, images or ())
     problem = "\n\n".join(message["content"] for message in messages)
+    if mark := next((mark for mark in MARKS if mark in problem), ""):
+        fix = f"write {IMAGE_MARK} where an image belongs, and leave the model's own marks out"
+        raise RecipeError(f"{mark} is in the prompt, which a chat template writes", where="prompt", fix=fix)
     row: Row = {
         "id": id,
         "data_source": data_source,

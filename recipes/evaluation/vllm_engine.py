@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import io
 import json
 import math
 import os
@@ -22,7 +21,8 @@ from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
-from recipes.model_files import positions, weight_files
+from recipes.model_files import positions, read_json, weight_files
+from recipes.pictures import opened
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
@@ -31,6 +31,7 @@ IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 # A model whose weights have fewer bytes than this runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
+PATCH = 14  # pixels of a side: verl's, where the processor does not say
 UNBOUNDED = 1 << 31  # tokens: the limit of a model whose config.json has no number of positions
 
 
@@ -44,6 +45,8 @@ class Engine:
     chat_template: str = ""
     # Arguments of the image processor, the recipe's limits on an image's size; empty without images.
     processor: dict[str, int] = field(default_factory=dict)
+    # Whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency.
+    on_white: bool = True
     # Tokens of the longest prompt with images. Without images the prompts' tokens are counted.
     prompt_tokens: int | None = None
     # The recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
@@ -82,6 +85,8 @@ class VllmSampler:
         self._model, self._settings = model, engine
         self._limit = positions(model) or UNBOUNDED
         self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
+        settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
+        self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
@@ -107,7 +112,9 @@ class VllmSampler:
     def _add(self, engine: Any, question: Question, sampling: Sampling) -> None:
         prompt: dict[str, Any] = {"prompt_token_ids": self._tokens(question)}
         if question.images:
-            prompt["multi_modal_data"] = {"image": [_image(data) for data in question.images]}
+            prompt["multi_modal_data"] = {
+                "image": [_image(data, self._settings.on_white, self._patch) for data in question.images]
+            }
         try:
             engine.add_request(str(question.row), prompt, _parameters(question, sampling))
         except ValueError as error:
@@ -199,12 +206,12 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         raise RecipeError(what, where=str(model), fix="set VLLM_LOGGING_LEVEL=INFO, which shows more") from error
 
 
-def _image(data: bytes) -> Any:
-    """An image as verl hands it to a model: its sides rounded to whole tokens (`verl.utils.dataset.vision_utils`)."""
-    from PIL import Image
+def _image(data: bytes, on_white: bool = True, patch: int = PATCH) -> Any:
+    """An image as training hands it to a model: its sides rounded to whole tokens, by the function that verl calls."""
     from qwen_vl_utils import fetch_image
 
-    return fetch_image({"image": Image.open(io.BytesIO(data)).convert("RGB")})
+    picture = opened(data)
+    return fetch_image({"image": picture if on_white else picture.convert("RGB")}, patch)
 
 
 def _prepare_cpu(model: Path) -> None:

@@ -13,8 +13,6 @@ from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
 
-IMAGES = "worker.rollout.limit_images"
-
 
 def _as_list(value: str | list[str]) -> list[str]:
     return value if isinstance(value, list) else [value]
@@ -98,13 +96,9 @@ class Data(Section):
     """shuffle the training rows every epoch"""
     seed: int = key(1, "SEED")
     """seed of the shuffling"""
-    min_pixels: int | None = key(
-        262144, "MIN_PIXELS", verl="data.mm_processor_kwargs.min_pixels", computed=True, gt=0, needs=IMAGES
-    )
+    min_pixels: int | None = key(262144, "MIN_PIXELS", verl="data.mm_processor_kwargs.min_pixels", computed=True, gt=0)
     """smallest image, in pixels; smaller ones are enlarged"""
-    max_pixels: int | None = key(
-        4194304, "MAX_PIXELS", verl="data.mm_processor_kwargs.max_pixels", computed=True, gt=0, needs=IMAGES
-    )
+    max_pixels: int | None = key(4194304, "MAX_PIXELS", verl="data.mm_processor_kwargs.max_pixels", computed=True, gt=0)
     """largest image, in pixels; larger ones are reduced"""
     filter_overlong_prompts: bool = key(True)
     """drop rows whose prompt is too long"""

@@ -38,7 +38,6 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.kl_loss_coef=0.1", "algorithm.use_kl_loss"),
         ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", "algorithm.kl_loss_coef"),
         ("algorithm.filter_key=accuracy", "algorithm.online_filtering"),
-        ("data.min_pixels=1000", "worker.rollout.limit_images"),
         ("worker.actor.model.lora.alpha=16", "worker.actor.model.lora.rank"),
     ],
 )

@@ -17,9 +17,7 @@ from recipes.paths import ROOT
 from recipes.rewards.function import Call, RewardFunction
 from tests.mistakes import mistake
 
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgZGIGAAAOAAfXb+R4AAAAAElFTkSuQmCC")
 
 
 @pytest.fixture(autouse=True)
@@ -209,6 +207,10 @@ def test_images_by_path_and_by_data_uri(tmp_path):
     assert manifest.counts["most_images"] == 2
     sides = [{image["bytes"] for row in rows for image in row["images"]} for rows in (train, test)]
     assert not sides[0] & sides[1], "a picture is on one side"
+    folder = Conversion((tmp_path / "data.jsonl",)).folder
+    assert converted(folder) is not None
+    (tmp_path / "a.png").write_bytes(PIXEL + b"made again")
+    assert converted(folder) is None, "it is read again"
 
 
 # A recipe whose data is a user's file.

@@ -67,6 +67,8 @@ BAD_ROWS = {
     "a JPEG that was cut": (PROMPT, [picture(560, 1008, "JPEG")[:-400]]),
     "no place": ("Which card?", [picture(56, 56)]),
     "no image": (PROMPT, []),
+    "a strip": (PROMPT, [picture(4, 900)]),
+    "a mark of the model's": ("<|vision_start|>" + PROMPT, [picture(56, 56)]),
     "too many": ("<image><image>", [picture(56, 56)] * 2),
 }
 
@@ -84,12 +86,29 @@ def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(
     assert "data.max_prompt_length" in error.where
     length = int(error.fix.split("=")[1].partition(",")[0])
     assert 26 * 46 < length < 26 * 46 + 60, "28 x 28 pixels a token, and the text's"
+    assert "MAX_PIXELS" in error.fix
     for enough in (f"data.max_prompt_length={length}", "data.max_pixels=300000"):
         assert checked([SCREENSHOT] * 3, enough) == []
-    (dropped,) = checked([GOOD, SCREENSHOT, GOOD])
+    (dropped,) = checked([GOOD, SCREENSHOT, GOOD, SCREENSHOT])
     assert "row 1 " in dropped
+    assert "2 rows " in dropped
     (dropped,) = checked([GOOD, (PROMPT + " Which card?" * 1000, [picture(56, 56)])])
     assert "row 1 " in dropped, "a long text beside a small image"
     (dropped,) = checked([(PROMPT + "\u54ea" * 1000, [picture(560, 560)]), (PROMPT, [picture(840, 840)])])
     assert "row 0 " in dropped, "a Chinese character has more tokens than a Latin letter"
     mistake(lambda: checked([GOOD, SCREENSHOT, GOOD], "data.filter_overlong_prompts=false"))
+
+
+def test_bounds_of_images_need_a_row_with_one(checked, tmp_path):
+    write(tmp_path / "test.parquet", [("Which card?", [])])
+    rows = [("Which card?", [])]
+    assert checked(rows) == []
+    assert "no row has an image" in mistake(lambda: checked(rows, "data.min_pixels=784"), "data.min_pixels").what
+
+
+def test_small_images_are_enlarged_to_the_lower_bound(checked, tmp_path):
+    small = [(PROMPT, [picture(56, 56)])] * 3
+    write(tmp_path / "test.parquet", small)
+    assert "MIN_PIXELS" in mistake(lambda: checked(small, "data.max_prompt_length=100")).fix
+    assert checked(small, "data.max_prompt_length=100", "data.min_pixels=784") == []
+    mistake(lambda: checked(small, "data.max_pixels=50000"), "data.min_pixels")

@@ -1,0 +1,145 @@
+"""A picture as a row holds it: a whole file, of a shape that engines take, and without transparency."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.files import write_json
+from recipes.model_files import read_json
+
+SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
+"""First bytes of PNG, JPEG, GIF, WebP, BMP and TIFF files."""
+MOST_RATIO = 200
+"""The longer side by the shorter; qwen_vl_utils, which both engines use, refuses more."""
+MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+"""Tokens that a chat template writes for a picture; a prompt's text cannot bring its own."""
+
+
+Files = dict[str, list[int]]
+"""Path of a picture that was read -> its bytes and its time of change in nanoseconds."""
+
+
+def read(image: Any, folder: Path, files: Files) -> bytes:
+    """The encoded file of a picture in a user's row, on white where it is transparent.
+
+    Args:
+        image: bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes` or `path`.
+        files: a path that is read is added.
+
+    Raises:
+        RecipeError: there is none, it cannot be read, or engines do not take it.
+    """
+    if isinstance(image, dict):
+        image = image.get("bytes") or image.get("path")
+    text = repr(image)
+    name, where = f"the image {text if len(text) <= 60 else f'{text[:57]}...'}", str(folder)
+    if not image:
+        fix = "give its bytes, a data URI or a path, or leave the row out"
+        raise RecipeError("the image is empty: neither bytes nor a path", where=where, fix=fix)
+    try:
+        data = _encoded(image, folder, files) if isinstance(image, str) else image
+    except (OSError, ValueError, RuntimeError) as error:  # binascii's is a ValueError, an unknown ~user a RuntimeError
+        fix = "give a data URI, or the path from the folder of the data file, or an absolute one"
+        reason = getattr(error, "strerror", None) or error
+        raise RecipeError(f"{name} cannot be read: {reason}", where=where, fix=fix) from error
+    if not isinstance(data, bytes) or not data.startswith(SIGNATURES):
+        raise RecipeError(f"{name} is no PNG, JPEG, GIF, WebP, BMP or TIFF", where=where, fix="convert it")
+    try:
+        return usable(data)
+    except ValueError as error:
+        fix = "make it again, or leave the row out"
+        raise RecipeError(f"{name} cannot be used: {error}", where=where, fix=fix) from error
+
+
+def _encoded(text: str, folder: Path, files: Files) -> bytes:
+    """The bytes behind a data URI, base64 or a path."""
+    head, _, body = text.partition(",")
+    if text.startswith("data:"):
+        if not head.endswith(";base64"):
+            raise ValueError("it is not data:image/...;base64,...")
+        return base64.b64decode(body, validate=True)
+    if text.startswith(("http://", "https://")):
+        raise ValueError("it is an address, and nothing is downloaded")
+    with suppress(ValueError):
+        if (data := base64.b64decode(text, validate=True)).startswith(SIGNATURES):
+            return data
+    path = folder / Path(text.removeprefix("file://")).expanduser()
+    data, facts = path.read_bytes(), path.stat()
+    files[str(path)] = [facts.st_size, facts.st_mtime_ns]
+    return data
+
+
+def remember(folder: Path, files: Files) -> None:
+    """Write beside a folder of rows which pictures they were made from."""
+    if files:
+        write_json(_list(folder), files)
+
+
+def _list(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.pictures.json")
+
+
+def unchanged(folder: Path) -> bool:
+    """Return whether the pictures that the rows in `folder` were made from are still those files."""
+
+    def facts(path: Path) -> list[int]:
+        return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else []
+
+    return all(facts(Path(path)) in ([], known) for path, known in read_json(_list(folder)).items())
+
+
+def check(picture: Any, decode: bool = True) -> None:
+    """Raise ValueError for a PIL image that no engine can show.
+
+    Args:
+        decode: whether the whole file is decoded, or only its checksums are verified; the image cannot be used then.
+    """
+    from PIL import Image
+
+    sides = picture.size
+    if max(sides) > MOST_RATIO * min(sides):
+        raise ValueError(f"{sides[0]} x {sides[1]} pixels, and engines take no picture flatter than {MOST_RATIO}:1")
+    try:
+        if decode:
+            picture.draft("RGB", (sides[0] // 8, sides[1] // 8))  # of a JPEG, all is read and an eighth computed
+            picture.load()
+        else:
+            picture.verify()
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(str(error)) from error
+
+
+def opened(data: bytes) -> Any:
+    """The PIL image of an encoded file. Raises ValueError where it is none."""
+    from PIL import Image
+
+    try:
+        return Image.open(BytesIO(data))
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(str(error).partition(" <_io.BytesIO")[0]) from error
+
+
+def usable(data: bytes) -> bytes:
+    """The same file; a PNG on white where it is transparent, since verl shows white there and EasyR1 what lies below.
+
+    Raises ValueError where it is broken, or too flat.
+    """
+    from PIL import Image
+
+    picture = opened(data)
+    check(picture)
+    if not picture.has_transparency_data:
+        return data
+    picture = picture.convert("RGBA")
+    if picture.getchannel("A").getextrema() == (255, 255):
+        return data
+    ground = Image.new("RGBA", picture.size, "white")
+    ground.alpha_composite(picture)
+    out = BytesIO()
+    ground.convert("RGB").save(out, "PNG")
+    return out.getvalue()
