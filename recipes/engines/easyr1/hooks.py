@@ -40,7 +40,7 @@ VERLS_NAMES = {
 _Rows = list[dict[str, Any]]
 
 
-def logged(data: Mapping[str, Any], step: int) -> None:
+def append_metrics(data: Mapping[str, Any], step: int) -> None:
     """Append a step's metrics to the file that the launcher follows."""
     if path := os.environ.get(METRICS):
         numbers = {name: float(value) for name, value in data.items()}
@@ -72,7 +72,7 @@ class Parts(dict[str, list[float]]):
         self.rows = rows
 
 
-def scored(batch: Any, parts: Parts) -> None:
+def keep_results(batch: Any, parts: Parts) -> None:
     """Store what the reward returned as a column of the batch, so that it stays with its response when rows move."""
     import numpy as np
 
@@ -95,9 +95,9 @@ def end_step(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     _write(os.environ.get(ROLLOUTS), trainer.global_step, _rows(trainer, batch, batch.batch["token_level_scores"]))
 
 
-def validated(trainer: Any, batch: Any, scores: Any, parts: Parts) -> None:
+def keep_validation(trainer: Any, batch: Any, scores: Any, parts: Parts) -> None:
     """Keep a batch of the validation until `end_validation`."""
-    scored(batch, parts)
+    keep_results(batch, parts)
     kept = trainer.__dict__.setdefault("_validated_rows", [])
     kept += _rows(trainer, batch, scores)
 
@@ -117,7 +117,7 @@ def end_validation(trainer: Any) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def saved(trainer: Any) -> None:
+def end_if_requested(trainer: Any) -> None:
     """End the run after this save if the user requested that (`monitor.py stop`)."""
     if checkpoints.withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):
         print(f"stop requested: step {trainer.global_step} is the last", flush=True)
