@@ -64,7 +64,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     console.print(preflight.heading(recipe))
     notes = [*verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
-    with runs.opened(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
+    with runs.lock_run(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
         found = preflight.findings(recipe)
         raise_together(found.errors)
         for note in [*notes, *found.remarks]:

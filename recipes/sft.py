@@ -50,7 +50,7 @@ from recipes.paths import (
 )
 from recipes.preflight.model import check_model
 from recipes.preflight.weights import check_weights
-from recipes.runs.folder import opened, script
+from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
@@ -319,7 +319,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     steps = steps_of(chosen, rows)
     chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
     shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model
-    with opened(chosen.experiment) as files:
+    with lock_run(chosen.experiment) as files:
         files.metrics.unlink(missing_ok=True)
         files.log.unlink(missing_ok=True)
         model = relative_to_cwd(Path(chosen.settings.model.path))

@@ -58,7 +58,7 @@ class RunFiles:
 
 
 @contextmanager
-def opened(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFiles]:
+def lock_run(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFiles]:
     """The run's files and its folder of checkpoints, for this launcher alone.
 
     Raises RecipeError while another launcher has them.

@@ -19,25 +19,25 @@ def artifacts(tmp_path, monkeypatch):
 
 def test_a_second_launcher_is_refused_and_told_who_has_the_run_or_the_checkpoints(tmp_path):
     code = "from recipes.runs import folder as runs\nfrom pathlib import Path\n"
-    code += f"with runs.opened('exp', Path({str(tmp_path)!r})): print('has it', flush=True); input()"
+    code += f"with runs.lock_run('exp', Path({str(tmp_path)!r})): print('has it', flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
     try:
         assert other.stdout.readline() == "has it\n"
-        with pytest.raises(RecipeError) as error, runs.opened("exp"):
+        with pytest.raises(RecipeError) as error, runs.lock_run("exp"):
             pass
         assert str(other.pid) in error.value.what
-        with runs.opened("another"):
+        with runs.lock_run("another"):
             pass
-        with pytest.raises(RecipeError, match="another CHECKPOINT_DIR"), runs.opened("another", tmp_path):
+        with pytest.raises(RecipeError, match="another CHECKPOINT_DIR"), runs.lock_run("another", tmp_path):
             pass
     finally:
         other.communicate("\n")
-    with runs.opened("exp"):
+    with runs.lock_run("exp"):
         pass
 
 
 def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what_a_killed_launcher_left():
-    with runs.opened("exp") as files:
+    with runs.lock_run("exp") as files:
         files.log.write_text("first attempt\n")
         for text in ("lr: 1\n", "lr: 1\n", "lr: 2\n", "lr: 3\n"):
             offset = runs.begin_attempt(files, text, ["python"], {})
@@ -48,7 +48,7 @@ def test_attempts_keep_differing_configurations_append_to_the_log_and_adopt_what
     assert [(files.folder / f"config.{number}.yaml").read_text() for number in (1, 2)] == ["lr: 1\n", "lr: 2\n"]
     assert files.log.read_text().startswith("first attempt\n==== attempt of ")
     assert files.log.read_bytes()[offset:] == b"second\n"
-    with runs.opened("exp") as files:
+    with runs.lock_run("exp") as files:
         (files.folder / "config.1.yaml").unlink()
         runs.begin_attempt(files, "lr: 4\n", ["python"], {})
         assert (files.folder / "config.2.yaml").read_text() == "lr: 2\n", "kept, though another was removed"
