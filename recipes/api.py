@@ -13,7 +13,7 @@ from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, did_you_mean
-from recipes.evaluation.cli import evaluated
+from recipes.evaluation.cli import run_evaluation
 from recipes.evaluation.options import Options
 from recipes.evaluation.report import Result
 from recipes.paths import run_dir
@@ -84,7 +84,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     values |= {name: Path(str(values[name])) for name in paths if name in values}
     words = [word for word in (_typed("task", task or ""), "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
-    return evaluated(chosen)[0]
+    return run_evaluation(chosen)[0]
 
 
 def _typed(name: str, value: object) -> str:

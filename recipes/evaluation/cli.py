@@ -49,7 +49,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(main)
 
 
-def evaluated(options: Options) -> tuple[Result, Path]:
+def run_evaluation(options: Options) -> tuple[Result, Path]:
     """Plan and run, with progress and notes on standard error. Returns the result and the report's folder."""
     from recipes.evaluation.evaluate import run
     from recipes.evaluation.plan import plan_of
@@ -69,7 +69,7 @@ def evaluated(options: Options) -> tuple[Result, Path]:
 def evaluate(options: Options) -> None:
     """Plan, run and print; progress and notes on standard error, results on standard output."""
     try:
-        result, folder = evaluated(options)
+        result, folder = run_evaluation(options)
     except KeyboardInterrupt:
         print("stopped; what was generated is kept: the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
