@@ -114,7 +114,7 @@ def check(picture: Any, decode: bool = True) -> None:
         raise ValueError(str(error)) from error
 
 
-def opened(data: bytes) -> Any:
+def open_image(data: bytes) -> Any:
     """The PIL image of an encoded file. Raises ValueError where it is none."""
     from PIL import Image
 
@@ -131,7 +131,7 @@ def usable(data: bytes) -> bytes:
     """
     from PIL import Image
 
-    picture = opened(data)
+    picture = open_image(data)
     check(picture)
     if not picture.has_transparency_data:
         return data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recipes.data.manifests import find_manifest
 from recipes.data.rows import IMAGE_MARK, chat_of, first_id
 from recipes.errors import RecipeError
-from recipes.rewards.easyr1 import opened
+from recipes.rewards.easyr1 import unwrapped
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -53,7 +53,7 @@ class Question:
     @property
     def ground_truth(self) -> str:
         """The ground truth as a person reads it, without the data source that EasyR1's column may hold too."""
-        return str(opened(self.gold)[1])
+        return str(unwrapped(self.gold)[1])
 
     @property
     def text(self) -> str:
@@ -146,7 +146,7 @@ def _records(
 
 def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_images: bool) -> Question:
     gold = record[read.answer] if read.answer else (record["reward_model"] or {}).get("ground_truth")
-    source, truth = opened(gold) if read.answer else ("", gold)
+    source, truth = unwrapped(gold) if read.answer else ("", gold)
     if truth is None:
         fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
         raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)

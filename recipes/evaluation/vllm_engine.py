@@ -22,7 +22,7 @@ from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.model_files import positions, read_json, weight_files
-from recipes.pictures import opened
+from recipes.pictures import open_image
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
@@ -210,7 +210,7 @@ def _image(data: bytes, on_white: bool = True, patch: int = PATCH) -> Any:
     """An image as training hands it to a model: its sides rounded to whole tokens, by the function that verl calls."""
     from qwen_vl_utils import fetch_image
 
-    picture = opened(data)
+    picture = open_image(data)
     return fetch_image({"image": picture if on_white else picture.convert("RGB")}, patch)
 
 

@@ -88,7 +88,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
         sizes = []
         try:
             for image in [] if what else images:
-                picture = opened(image, recipe.data.image_dir)
+                picture = open_image(image, recipe.data.image_dir)
                 sizes.append((picture.height, picture.width))
                 pictures.check(picture, decode=number < MOST_DECODED)
         except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
     return found
 
 
-def opened(image: Any, folder: str | None) -> Any:
+def open_image(image: Any, folder: str | None) -> Any:
     """A PIL image from bytes, a path, or a dict with one of them, as both engines read it."""
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("image") or image.get("path")
@@ -108,7 +108,7 @@ def opened(image: Any, folder: str | None) -> Any:
         raise ValueError("neither bytes nor a path")
     if isinstance(image, str):
         image = (Path(folder or ".") / image.removeprefix("file://")).read_bytes()
-    return pictures.opened(image)
+    return pictures.open_image(image)
 
 
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:

@@ -242,7 +242,7 @@ def gold_answers(row: Call) -> list[str]:
 
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """
-    _, truth = easyr1_reward.opened(row.ground_truth)
+    _, truth = easyr1_reward.unwrapped(row.ground_truth)
     solution = (row.extra_info or {}).get("solution")
     stated = [str(solution)] if solution else []
     try:

@@ -22,7 +22,7 @@ def _function(location: str, arguments: str) -> RewardFunction:
     return load_function(location, json.loads(arguments), "easyr1")
 
 
-def opened(truth: Any) -> tuple[str, Any]:
+def unwrapped(truth: Any) -> tuple[str, Any]:
     """(data source, ground truth) of a row; the source is "" where the truth has no envelope."""
     try:
         envelope = json.loads(truth) if isinstance(truth, str) and truth.startswith("{") else None
@@ -49,13 +49,13 @@ def compute_score_batch(
     function = _function(path, json.dumps(arguments or {}))
     calls = [call_of(item, function.form) for item in reward_inputs]
     answers = function.score_all(calls)
-    sources = [opened(item["ground_truth"])[0] for item in reward_inputs]
+    sources = [unwrapped(item["ground_truth"])[0] for item in reward_inputs]
     return [numbers(source, answer) for source, answer in zip(sources, answers, strict=True)]
 
 
 def call_of(item: dict[str, Any], form: str) -> Call:
     """Convert an EasyR1 input to a call; rewards of verl's form get the truth unwrapped, others get it as stored."""
-    source, truth = opened(item["ground_truth"]) if form == VERL else ("", item["ground_truth"])
+    source, truth = unwrapped(item["ground_truth"]) if form == VERL else ("", item["ground_truth"])
     return Call(source, item["response"], truth, {}, length=item.get("response_length"), row=item.get("id"))
 
 
