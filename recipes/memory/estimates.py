@@ -33,8 +33,9 @@ class Kept:
         return int(min(self.most, self.first + self.fraction * max(0, free)))
 
 
-RESERVED = Kept(2 * GIGABYTE, 0.05, 6 * GIGABYTE)
-"""GPU memory of sleeping vLLM and of the CUDA contexts of its processes; below 80 GB an assumption."""
+RESERVED = Kept(2_400_000_000, 0.042, 6 * GIGABYTE)
+"""GPU memory of sleeping vLLM and of the CUDA contexts: on an H200 capped to 24 GB 1.3 GB asleep, and 1.4 GB of the
+trainer's beside what PyTorch reserved."""
 
 HALF, FULL = 2, 4
 """Bytes of a number in 16 and in 32 bits."""
@@ -42,11 +43,12 @@ LOGIT_BYTES = 8
 """Upper bound of the bytes of each logit of an update without the fused head: the logit and its gradient in 16 bits, a
 copy in float32."""
 GRAPHS = GIGABYTE
-"""vLLM's CUDA graphs and compiled kernels; an assumption."""
-GROWTH = Kept(GIGABYTE // 2, 0.06, 5 * GIGABYTE)
-"""Growth after the first step: fragments of PyTorch's allocator, NCCL's buffers, the processes' contexts.
+"""vLLM's CUDA graphs and compiled kernels; asleep it holds 1.3 GB, its CUDA context among them."""
+GROWTH = Kept(1_500_000_000, 0.041, 5 * GIGABYTE)
+"""CUDA contexts while vLLM generates (the trainer's 1.3 and 1.5 GB on an H200, vLLM's 0.5), and growth after the first
+step: fragments of PyTorch's allocator, NCCL's buffers.
 
-An assumption; between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
+Between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
 BUCKET = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
 ESTIMATE_TOLERANCE = 0.16

@@ -15,6 +15,8 @@ from recipes.errors import RecipeError
 
 IDLE = 1 << 30
 """Bytes that an idle GPU may show as used: the driver's own."""
+DRIVER = 610 << 20
+"""Bytes that the driver keeps of a GPU that is planned for: of an H200 so many."""
 
 
 @cache
@@ -53,11 +55,11 @@ def gpus_here() -> list[Gpu]:
     for uuid, pid, name in _rows(3, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader"):
         if pid.isdigit():
             processes[uuid].append(f"{pid} ({name.rpartition('/')[2]})")
-    sizes = _rows(4, "--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits")
+    sizes = _rows(4, "--query-gpu=index,uuid,memory.free,memory.total", "--format=csv,noheader,nounits")
     return [
-        Gpu(index, uuid, int(used) << 20, int(total) << 20, tuple(processes[uuid]))
-        for index, uuid, used, total in sizes
-        if (used + total).isdigit()
+        Gpu(index, uuid, int(total) - int(free) << 20, int(total) << 20, tuple(processes[uuid]))
+        for index, uuid, free, total in sizes
+        if (free + total).isdigit()
     ]
 
 
@@ -109,7 +111,7 @@ def described(text: str, where: str) -> list[Gpu]:
             f"{text!r} is not a number of GPUs and the GB of each", where=where, fix="for instance 1x24 or 8x80"
         )
     size = LABELS_MIB.get(found[2], int(found[2]) * 1_024 * 96 // 100) << 20
-    return [Gpu(str(index), f"GPU-{index}", 0, size) for index in range(int(found[1]))]
+    return [Gpu(str(index), f"GPU-{index}", DRIVER, size) for index in range(int(found[1]))]
 
 
 def model() -> tuple[str, tuple[int, int]] | None:

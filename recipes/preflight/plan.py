@@ -198,6 +198,7 @@ def work_of(recipe: Recipe, response: float) -> speed.Work | None:
         update_tokens=plan.update_tokens,
         recompute=plan.recompute,
         lora=plan.lora > 0,
+        on_host=plan.offload_all,
         passes=plan.reference + (not update_suffices(recipe)),
         images=rollout.limit_images > 0,
     )

@@ -36,11 +36,13 @@ DECODED = 25e-6
 """Seconds of vLLM's processor time for each response and decoding step."""
 ROW_FORWARD, ROW_UPDATE, ROW_DRIVER = 1e-3, 2e-3, 0.5e-3
 """Seconds a row: on its GPU's process without and with gradients, and in the driver, which is one process."""
-IMAGE = {"generate": 0.06, "forward": 0.02, "update": 0.045}
+IMAGE = {"generate": 0.01, "forward": 0.001, "update": 0.01}
 """Seconds that a row with an image takes more on its GPU."""
 LINK = {False: 250e9, True: 150e9}
 """Bytes a second that a GPU receives while weights are gathered, within a machine and between machines; the second was
 not measured."""
+HOST = 15e9
+"""Bytes a second of weights on their way from the host to the GPU, in each forward and each backward pass."""
 SYNC, SYNC_SHARDED, SYNC_WEIGHT = 0.4, 0.6, 0.1e-9
 """Seconds of sending weights to vLLM: each time, besides where they are sharded, and a weight."""
 DRIVER = 0.5
@@ -66,6 +68,7 @@ class Work:
     update_tokens: int = 16_384  # tokens of a pass with gradients on a GPU
     recompute: bool = False
     lora: bool = False
+    on_host: bool = False  # weights stay on the host
     passes: int = 1  # passes without gradients: the reference's, and that for old log-probabilities
     images: bool = False
 
@@ -95,11 +98,12 @@ def seconds(work: Work, card: Card) -> Seconds:
     operations = (FROZEN_OPERATIONS if work.lora else 6) * size * tokens
     passes = max(1, math.ceil(tokens / work.update_tokens))
     update = operations / ((RECOMPUTED_SHARE if work.recompute else UPDATE_SHARE) * card.rate)
-    update = max(update, gathering(work) * passes) + rows * (ROW_UPDATE + image["update"])
+    moved = 2 * size / work.gpus * passes / HOST if work.on_host else 0.0
+    update = max(update, gathering(work) * passes) + 2 * moved + rows * (ROW_UPDATE + image["update"])
     sharded = work.gpus > 1
     return Seconds(
         generate=_generate(work, card) + rows * image["generate"],
-        log_probs=work.passes * forward,
+        log_probs=work.passes * (forward + moved),
         update=update,
         weights=SYNC + SYNC_SHARDED * sharded + size * SYNC_WEIGHT,
         driver=DRIVER + work.rows * ROW_DRIVER,

@@ -229,7 +229,7 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     preflight.check_before_data(recipe, plan_only=True)
     found = preflight.dry(recipe)
     assert not found.errors
-    assert any("24.1 GB" in line for line in found.remarks)
+    assert any("23.5 GB" in line for line in found.remarks)
     mistake(lambda: preflight.check_before_data(recipe))
     for content in ("{}", '{"hidden_size": 64}', ""):
         (tmp_path / "config.json").write_text(content)
@@ -283,7 +283,7 @@ def test_a_card_without_bf16_is_named(monkeypatch, dtype, is_refused):
 
 
 ANSWERS = {
-    "gpu": "0, GPU-aaaa, 4, 81559\n1, GPU-bbbb, 71234, 81559\n2, GPU-cccc, 20000, 81559\n3, GPU-dddd, [N/A], [N/A]\n",
+    "gpu": "0, GPU-aaaa, 81555, 81559\n1, GPU-bbbb, 10325, 81559\n2, GPU-cccc, 61559, 81559\n3, GPU-dd, [N/A], [N/A]\n",
     "compute": "GPU-bbbb, 4242, /usr/bin/python3\nGPU-bbbb, 4243, VLLM::EngineCore\nGPU-cccc, [N/A], [Not Found]\n",
 }
 
