@@ -74,7 +74,7 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
     try:
         of_memory = memory.check_memory(recipe)
     except RecipeError as refusal:
-        of_memory = ["does not fit, see below"]
+        of_memory = ["see the error below"]
         found.errors.append(refusal)
     lines = [("plan", heading), *_lines(recipe, of_memory), ("", ""), *walk(recipe, task, environ, overrides)]
     lines += [("note", remark) for remark in [*notes, *found.remarks]]
@@ -92,7 +92,8 @@ def _lines(recipe: Recipe, of_memory: Sequence[str]) -> Iterator[tuple[str, str]
     answers = worked_answers(recipe)
     rank = recipe.worker.actor.model.lora.rank
     trained = f"LoRA of rank {rank}" if rank else "all weights are trained"
-    yield "model", f"{recipe.worker.actor.model.model_path}, {trained}, {counted(recipe.n_gpus, 'GPU')}"
+    kind = "GPU" if recipe.hardware == "gpu" else "rank without a GPU"
+    yield "model", f"{_model(recipe)}, {trained}; {recipe.n_gpus} x {kind}"
     for line in of_memory:
         yield "memory", line
     step = f"{data.rollout_batch_size} prompts x {recipe.worker.rollout.n} responses"
@@ -106,6 +107,12 @@ def _lines(recipe: Recipe, of_memory: Sequence[str]) -> Iterator[tuple[str, str]
     for line in _time(recipe, rows, answers.mean):
         yield "time", line
     yield "disk", _disk(recipe, rows)
+
+
+def _model(recipe: Recipe) -> str:
+    """A name on the hub, or a folder as it is typed here."""
+    name = str(recipe.worker.actor.model.model_path)
+    return str(relative_to_cwd(Path(name))) if Path(name).is_absolute() else name
 
 
 def _steps(recipe: Recipe, rows: int) -> str:
@@ -256,7 +263,7 @@ def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Seque
     settings = dict.fromkeys(
         f"{each.words[0].removeprefix('--').partition('=')[0]}={each.text}" for each in given if each.key != MODEL
     )
-    model = str(recipe.worker.actor.model.model_path)
+    model = _model(recipe)
     probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
     lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
     if worked_answers(recipe).rows:
