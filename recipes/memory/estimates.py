@@ -265,23 +265,43 @@ def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
 
 
 CGROUPS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", ""),
-    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    (Path("/sys/fs/cgroup"), "", "memory.max", "memory.current", ""),
+    (Path("/sys/fs/cgroup/memory"), "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
-"""For cgroup v2 and v1: the folder, the files of limit and usage, and the prefix of names in `memory.stat`."""
+"""For cgroup v2 and v1: the folder, the controller in `OWN_CGROUPS`, the files of limit and usage, and the prefix
+of names in `memory.stat`."""
+OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def host_memory() -> int:
-    """Bytes of this machine, or of its container, that are free now; files in the page cache count as free."""
-    free = [psutil.virtual_memory().available]
-    for folder, limit, current, prefix in CGROUPS:
-        most, used = _number(folder / limit), _number(folder / current)
-        if most is not None and used is not None:
+    """Bytes that this process may still use: of the machine, its container, its job; the page cache counts as free."""
+    return max(0, min([psutil.virtual_memory().available, *(free for _, free, _ in memory_limits())]))
+
+
+def memory_limit() -> str:
+    """The tightest limit of this process's memory in words; empty where the machine is smaller."""
+    most, _, folder = min(memory_limits(), default=(math.inf, 0, None))
+    return f"{most / GIGABYTE:.1f} GB by {folder}" if most < psutil.virtual_memory().total else ""
+
+
+def memory_limits() -> Iterator[tuple[int, int, Path]]:
+    """Yield limit, free bytes and folder of each memory cgroup that this process is in, and of those around it.
+
+    Slurm, systemd and a user's slice set limits in cgroups below the root. In a container the folders of the host's
+    path are not there, and the root is the container's own.
+    """
+    lines = [line.split(":", 2) for line in OWN_CGROUPS.read_text().splitlines()] if OWN_CGROUPS.is_file() else []
+    for root, controller, limit, current, prefix in CGROUPS:
+        paths = [path for _, controllers, path in lines if controller in controllers.split(",")]
+        own = root / (paths[0] if paths else "").lstrip("/")
+        for folder in (own, *(above for above in own.parents if above.is_relative_to(root))):
+            most, used = _number(folder / limit), _number(folder / current)
+            if most is None or used is None:
+                continue
             stat = folder / "memory.stat"
-            lines = (line.split() for line in (stat.read_text("ascii") if stat.is_file() else "").splitlines())
+            sizes = (line.split() for line in (stat.read_text("ascii") if stat.is_file() else "").splitlines())
             cached = {f"{prefix}active_file", f"{prefix}inactive_file"}
-            free.append(most - used + sum(int(size) for name, size in lines if name in cached))
-    return max(0, min(free))
+            yield most, most - used + sum(int(size) for name, size in sizes if name in cached), folder
 
 
 def _number(file: Path) -> int | None:

@@ -19,6 +19,7 @@ from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
 from recipes.engines.checkpoints import BEST, Checkpoint
 from recipes.files import write_whole
+from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
 from recipes.runs.compare import mean_of, shown, title
@@ -183,7 +184,9 @@ def exit_reason(code: int) -> str:
     """An exit code in words. A signal is a negative code, or 128 + its number where a process in between reports it."""
     number = -code if code < 0 else code - 128
     if number == signal.SIGKILL:
-        return "the trainer was killed; if nobody did that, memory ran out: see `dmesg` and `free -h`"
+        limit = memory_limit()
+        look = f"this process may have {limit}" if limit else "see `dmesg` and `free -h`"
+        return f"the trainer was killed; if nobody did that, memory ran out: {look}"
     if number in signal.valid_signals():
         return f"the trainer was ended by {signal.Signals(number).name}"
     return f"the trainer ended with exit code {code}"

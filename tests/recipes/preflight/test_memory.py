@@ -254,21 +254,26 @@ def test_a_machine_without_gpus_and_without_free_memory_is_refused(monkeypatch):
 
 
 def test_the_hosts_memory_is_what_is_free_now(monkeypatch, tmp_path):
-    """The machine's 9 GB, or what the limit leaves of the group's processes; cached files make way."""
+    """The machine's 9 GB, or what the limit of a job around this process leaves; cached files make way."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 10**9, available=9 * 10**9))
-    (_, *two), (_, *one) = estimates.CGROUPS
-    for version, prefix in ((two, ""), (one, "total_")):
-        folder = tmp_path / f"version-of-{version[0]}"
-        folder.mkdir()
-        monkeypatch.setattr(estimates, "CGROUPS", ((folder, *version),))
-        assert estimates.host_memory() == 9 * 10**9, "no limit"
-        (folder / version[1]).write_text(f"{5 * 10**9}\n")
-        (folder / "memory.stat").write_text(f"anon 7\n{prefix}inactive_file 1000\n{prefix}active_file 200\nshmem 5\n")
-        (folder / version[0]).write_text("max\n")
-        assert estimates.host_memory() == 9 * 10**9
-        for limit, free in ((8 * 10**9, 3 * 10**9 + 1200), (1 << 62, 9 * 10**9), (10**9, 0)):
-            (folder / version[0]).write_text(f"{limit}\n")
-            assert estimates.host_memory() == free
+    monkeypatch.setattr(estimates, "OWN_CGROUPS", tmp_path / "cgroup")
+    (tmp_path / "cgroup").write_text("4:cpu,memory:/job/step\n1:name=systemd:/x\n0::/job/step\n")
+    for _, *version in estimates.CGROUPS:
+        _, limit_file, used_file, prefix = version
+        root = tmp_path / f"version-of-{limit_file}"
+        monkeypatch.setattr(estimates, "CGROUPS", ((root, *version),))
+        for folder in (root, root / "job"):
+            folder.mkdir()
+            assert estimates.host_memory() == 9 * 10**9, "no limit"
+            (folder / used_file).write_text(f"{5 * 10**9}\n")
+            cached = f"anon 7\n{prefix}inactive_file 1000\n{prefix}active_file 200\nshmem 5\n"
+            (folder / "memory.stat").write_text(cached)
+            (folder / limit_file).write_text("max\n")
+            assert estimates.host_memory() == 9 * 10**9
+            for limit, free in ((8 * 10**9, 3 * 10**9 + 1200), (10**9, 0), (1 << 62, 9 * 10**9)):
+                (folder / limit_file).write_text(f"{limit}\n")
+                assert estimates.host_memory() == free
+                assert (str(folder) in estimates.memory_limit()) == (limit < 32 * 10**9)
 
 
 @pytest.mark.parametrize(("dtype", "is_refused"), [("bf16", True), ("fp16", False)])
