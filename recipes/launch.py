@@ -23,6 +23,7 @@ from recipes.errors import counted, raise_together, reported_errors
 from recipes.paths import python_path
 from recipes.preflight import cluster, resume
 from recipes.preflight import plan as planning
+from recipes.preflight.machine import make_usable
 from recipes.runs import folder as runs
 from recipes.runs.summary import close
 from recipes.runs.supervise import resumed_history, train, watchdog_seconds
@@ -62,7 +63,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     """
     limit_s = watchdog_seconds(os.environ)
     console.print(preflight.heading(recipe))
-    notes = [*verl.notes(recipe), *preflight.check_before_data(recipe)]
+    notes = [*make_usable(os.environ), *verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
     with runs.lock_run(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
         found = preflight.findings(recipe)

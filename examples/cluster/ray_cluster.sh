@@ -8,13 +8,17 @@
 #   ray_cluster.sh status HOST:PORT        which machines are there
 #   ray_cluster.sh stop                    on every machine: end its Ray
 #
+# A machine without GPUs counts GPUS_PER_NODE (1) slots, which Ray calls GPUs, for as many ranks.
 # RAY_PORT (6379) is the head's port; RAY_JOIN_TRIES (60) how often a worker looks for it; RAY_NODE_OPTIONS are further options of `ray start`, such as --num-gpus=8.
 # RAY_AUTH_MODE=token with one RAY_AUTH_TOKEN on all machines keeps others out (`ray get-auth-token --generate` makes one).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 port="${RAY_PORT:-6379}"
-read -ra options <<<"${RAY_NODE_OPTIONS:-}"
+slots=()
+if ! nvidia-smi -L >/dev/null 2>&1; then slots=(--num-gpus="${GPUS_PER_NODE:-1}" --num-cpus=$((12 + 4 * ${GPUS_PER_NODE:-1}))); fi
+read -ra options <<<"${slots[*]} ${RAY_NODE_OPTIONS:-}" # the later wins
+command -v ray >/dev/null || PATH="$(dirname "$(bash scripts/setup_env.sh)"):$PATH"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" RAY_USAGE_STATS_ENABLED=0
 # Without a mode, Ray's head takes a token that it finds (~/.ray/auth_token), and its workers and drivers do not.
 export RAY_AUTH_MODE="${RAY_AUTH_MODE:-disabled}"

@@ -18,6 +18,7 @@ CONTROLS = {
     "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
     "EMBEDDED": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
     "model",
+    "RAY_ADDRESS": "host:port of a running Ray cluster's head (MULTI_NODE.md); default: a Ray of the run's own",
     "RAY_WAIT_MINUTES": "minutes to wait for the GPUs of the other machines; default: 10",
     "CHROMIUM": "path of Chromium, for the number game's page; default: the one on the search path",
     "DRY_RUN": "1: print the resolved recipe, the trainer's command and the accounting, and stop",

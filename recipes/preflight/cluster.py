@@ -22,7 +22,8 @@ JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 POLL_S = 2.0
 HEALTH_S = 30.0
 """Time limit of `ray health-check`, which takes 40 s where another program listens at the address."""
-HOW = "start it with examples/cluster/ray_cluster.sh (docs/MULTI_NODE.md)"
+SCRIPT = "examples/cluster/ray_cluster.sh"
+HOW = f"start it with {SCRIPT} (docs/MULTI_NODE.md)"
 
 
 def check_cluster(recipe: Recipe) -> list[str]:
@@ -61,21 +62,31 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     deadline = time.monotonic() + 60 * minutes
     while True:
         nodes = alive_nodes(address)
+        if recipe.hardware == "cpu" and any(count < gpus for _, count in nodes or ()):
+            raise RecipeError(
+                f"a node of the Ray cluster has fewer than {gpus} slots, which Ray calls GPUs ({_shown(nodes)})",
+                where=f"{ADDRESS}={address}",
+                fix=f"start Ray there by {SCRIPT}, which counts GPUS_PER_NODE slots where there is no GPU, or with "
+                f"--num-gpus={gpus}; or unset {ADDRESS} to train on this machine alone",
+            )
         fitting = sum(count >= gpus for _, count in nodes or ())
         if fitting >= wanted:
             log(f"the Ray cluster at {address} has its {wanted} machines")
             return
         state = f"nothing answers at {address}"
         if nodes is not None:
-            each = ", ".join(f"{host}: {count}" for host, count in nodes) or "no node"
-            state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({each})"
+            state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({_shown(nodes)})"
         if time.monotonic() > deadline:
             what = f"{state}, after {minutes:g} minutes"
             raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer")
         if state != logged:
-            log(f"waiting: {state}")
+            log(f"waiting up to {minutes:g} minutes: {state}; without {ADDRESS} this machine trains alone")
             logged = state
         time.sleep(POLL_S)
+
+
+def _shown(nodes: list[tuple[str, int]] | None) -> str:
+    return ", ".join(f"{host}: {count}" for host, count in nodes or ()) or "no node"
 
 
 def alive_nodes(address: str) -> list[tuple[str, int]] | None:
@@ -105,7 +116,7 @@ def _answers(address: str) -> bool:
     """Return whether a cluster answers `ray health-check`; where none does, `ray.init` would retry.
 
     Raises:
-        RecipeError: the cluster requires another token.
+        RecipeError: the cluster requires another token, or `auto` finds none.
     """
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
     try:
@@ -119,6 +130,10 @@ def _answers(address: str) -> bool:
             "the Ray cluster refuses this process",
             where=f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}",
             fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
+        )
+    if "Could not find any running Ray instance" in done.stderr:
+        raise RecipeError(
+            "no Ray cluster runs on this machine", where=f"{ADDRESS}={address}", fix=f"unset it, or {HOW}"
         )
     return done.returncode == 0
 

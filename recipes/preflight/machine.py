@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from collections.abc import MutableMapping
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
@@ -16,8 +17,33 @@ from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
 from recipes.model_files import local_model
-from recipes.paths import run_dir
+from recipes.paths import artifacts, run_dir
 from recipes.preflight import resume
+
+LONGEST_TMPDIR = 35
+"""Characters of a TMPDIR with which Ray's sockets have paths of at most 107, the most of a Unix socket."""
+
+
+def make_usable(environ: MutableMapping[str, str]) -> list[str]:
+    """Replace what no trainer can work with: a TMPDIR too long for Ray's sockets, a home that takes no caches, and
+    `RAY_ADDRESS=local`, which is Ray's word for no cluster. Return a remark on each."""
+    remarks = []
+    if environ.get("RAY_ADDRESS") == "local":
+        del environ["RAY_ADDRESS"]
+    if len(environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
+        remarks.append(f"TMPDIR is too long for Ray's sockets ({LONGEST_TMPDIR} characters); /tmp is used instead")
+        environ["TMPDIR"] = "/tmp"
+    home = Path(environ.get("HOME") or "~").expanduser()
+    if not (home.is_absolute() and os.access(_nearest(home / ".cache"), os.W_OK)):
+        own = artifacts() / "home"
+        own.mkdir(parents=True, exist_ok=True)
+        hub = home / ".cache" / "huggingface"
+        if hub.is_dir():
+            environ.setdefault("HF_HOME", str(hub))
+        remarks.append(f"nothing can be written below HOME={environ.get('HOME', '')}: caches are in {own}")
+        environ["HOME"] = str(own)
+    return remarks
+
 
 PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")
 """Loggers whose Python package has the same name."""

@@ -18,6 +18,9 @@ from recipes.config.schema.keys import settled
 from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.cpu"
+SITE = Path(__file__).with_name("site")
+"""Holds a module that each Python of a run imports first: vLLM's engine on a node of a cluster is a plain Python, which
+reads torchvision before this package has made it readable (torchvision_operators.py)."""
 ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
 """vLLM's variables on CPUs wherever it runs: no compiler, and threads that the system may move.
@@ -77,7 +80,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     return {
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": f"{PACKAGE}.platform",
-        "PYTHONPATH": paths.python_path(),
+        "PYTHONPATH": os.pathsep.join([paths.python_path(), str(SITE)]),
         **of_trainers(_threads(recipe.n_gpus), environ),
         "TOKENIZERS_PARALLELISM": "false",
     }

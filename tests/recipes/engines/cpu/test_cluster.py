@@ -24,7 +24,7 @@ pytestmark = pytest.mark.trainer(seconds=20)
 
 SCRIPT = ROOT / "examples" / "cluster" / "ray_cluster.sh"
 MARK = "CLUSTER_OF_THIS_TEST"
-NODE = "--num-gpus=1 --num-cpus=12 --object-store-memory=134217728"
+NODE = "--object-store-memory=134217728"
 KEYS = ("trainer.save_freq=1", "trainer.val_freq=-1", "trainer.val_before_train=false")
 
 
@@ -46,12 +46,6 @@ class Cluster:
             MARK: uuid.uuid4().hex,
         }
         self.variables.pop("PYTHONSAFEPATH", None)
-        # On Ray's nodes vLLM's engine starts as a plain Python, which reads torchvision before `recipes`: where PyPI's
-        # build for CUDA is installed beside a CPU build of torch, only `recipes` makes it readable.
-        site = folder / "site"
-        site.mkdir()
-        (site / "sitecustomize.py").write_text("import recipes\n")
-        self.variables["PYTHONPATH"] = f"{site}:{ROOT}"
 
     def start(self, role: str) -> set[int]:
         """Start a node; the processes that are new."""
@@ -106,7 +100,7 @@ def joined(cluster: Cluster, output: Path, **variables: str) -> tuple[subprocess
     """A launcher that waited for the second machine and goes on with both; that machine's processes."""
     cluster.start("head")
     run = cluster.launcher(output, **variables)
-    says(run, output, "waiting: 1 of 2 machines with 1 GPUs are in the Ray cluster")
+    says(run, output, "1 of 2 machines with 1 GPUs are in the Ray cluster")
     refused = output.with_name("refused")
     assert cluster.launcher(refused, RAY_WAIT_MINUTES="0", EXPERIMENT_NAME="refused").wait(600) == 2
     assert "error: 1 of 2 machines with 1 GPUs are in the Ray cluster" in refused.read_text()
