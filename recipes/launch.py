@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import IO, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -27,6 +27,7 @@ from recipes.preflight.machine import make_usable
 from recipes.runs import folder as runs
 from recipes.runs.summary import close
 from recipes.runs.supervise import resumed_history, train, watchdog_seconds
+from recipes.runs.terminal import LastingOutput
 
 ENGINES: dict[str, ModuleType] = {"verl": verl, "easyr1": easyr1}
 
@@ -75,6 +76,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
+            console.file = cast("IO[str]", LastingOutput(files.folder / "launcher.log"))
             cluster.wait_for_nodes(recipe, console.print)
             trained = resume.begin_attempt(recipe, found.start, console.print)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)

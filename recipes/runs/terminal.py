@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipes.errors import counted
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
@@ -70,6 +72,44 @@ def validation_line(step: Step, over_questions: Measured | None = None) -> str |
     if over_questions and len(validated.means) > 1:
         means = f"{over_questions.value:.3f} ({means})"
     return f"validation at step {step.step}: {validated.measure} {means}"
+
+
+class LastingOutput:
+    """Standard output; once its reader has ended, as `tee` does at Ctrl-C, the terminal or else a file takes the rest.
+
+    Args:
+        instead: the file, for a process without a terminal.
+    """
+
+    def __init__(self, instead: Path) -> None:
+        self._instead = instead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+    def write(self, text: str) -> None:
+        """Print a text."""
+        try:
+            sys.stdout.write(text)
+        except BrokenPipeError:
+            self._go_elsewhere()
+            sys.stdout.write(text)
+
+    def flush(self) -> None:
+        """Write out what was printed; what the pipe did not take is still there for the other place."""
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._go_elsewhere()
+            sys.stdout.flush()
+
+    def _go_elsewhere(self) -> None:
+        try:
+            other = os.open("/dev/tty", os.O_WRONLY)
+        except OSError:
+            other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
+            os.dup2(other, descriptor)
 
 
 class Progress:

@@ -1,7 +1,10 @@
 """What a user reads while a run goes on: phases of the start, a line for each step, and a sign of life in silences."""
 
 import io
+import subprocess
+import sys
 
+import pytest
 from rich.console import Console
 
 from recipes.runs.metrics import Step
@@ -51,3 +54,29 @@ def test_phases_steps_validations_and_a_line_in_every_silence():
     progress.step(Step(2, {"timing_s/step": 20.0, "timing_s/gen": 12.0, "timing_s/validation": 5.0}))  # as EasyR1 says
     assert "20.0 s (generate 12.0, validate 5.0)" in printed(1)[0]
     assert len(printed(60)) == 1, "a line a minute after a step"
+
+
+ENDS = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from recipes.runs.terminal import LastingOutput
+console = Console(file=LastingOutput(Path(sys.argv[1])))
+console.print("step 1")
+sys.stdin.read()
+console.print("stopped by SIGINT")
+print("the summary")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_is_printed_after_tee_ended_goes_to_a_file_where_there_is_no_terminal(tmp_path, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-c", ENDS, str(tmp_path / "log")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, start_new_session=True, text=True, **pipes) as process:
+        assert process.stdout.readline() == "step 1\n"
+        process.stdout.close()
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert (tmp_path / "log").read_text() == "stopped by SIGINT\nthe summary\n"
