@@ -14,6 +14,7 @@ from recipes.config.names import NATIVE, native
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, raise_together
 
+SHARD = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
 _ESTIMATORS_OF_GROUPS = (
@@ -28,8 +29,9 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
         recipe: a resolved recipe.
         gpus: number of GPUs of this machine; None skips the check against it.
     """
-    others = (rewards.problems, batches, _lengths, objective.problems, _adapters, _best_checkpoint, effects.problems)
-    for error in chain(_groups(recipe), _machines(recipe, gpus), *(find(recipe) for find in others)):
+    found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _adapters, _gradients)
+    others = (find(recipe) for find in (*found_by, _best_checkpoint, effects.problems))
+    for error in chain(_machines(recipe, gpus), *others):
         raise error
 
 
@@ -138,6 +140,18 @@ def _adapters(recipe: Recipe) -> Iterator[RecipeError]:
             "set worker.actor.strategy to fsdp2, or leave it out",
             "worker.actor.strategy",
             "worker.actor.model.lora.rank",
+        )
+
+
+def _gradients(recipe: Recipe) -> Iterator[RecipeError]:
+    """Shards of one GPU with FSDP1: PyTorch makes it NO_SHARD, which averages no gradients between GPUs."""
+    size = native(recipe).get(SHARD)
+    if size == 1 < recipe.n_gpus and recipe.worker.actor.strategy == "fsdp" and recipe.engine == "verl":
+        yield recipe.error(
+            f"{SHARD} 1 with worker.actor.strategy fsdp leaves each of the {recipe.n_gpus} GPUs its own gradients",
+            "set worker.actor.strategy to fsdp2, or leave it out",
+            f"verl.{SHARD}",
+            "worker.actor.strategy",
         )
 
 

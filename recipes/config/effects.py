@@ -7,8 +7,8 @@ from typing import Any
 
 from recipes.config import objective
 from recipes.config.easyr1_names import PREFIX
-from recipes.config.layers import NATIVES, flow
-from recipes.config.names import NATIVE, native, said_of_names, verl_defaults
+from recipes.config.layers import NATIVES, flow, table
+from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.config.schema.keys import groups
 from recipes.errors import RecipeError
@@ -52,8 +52,8 @@ def _says_something(recipe: Recipe, path: str) -> bool:
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
     """Why a key has no effect; empty where it has. `off` has the switches that are off, by the keys that need them."""
-    name, table = _bare(path).lstrip("+"), said_of_names("effects.yaml")
-    rows: list[Any] = next((table[each] for each in (name, *groups(name)) if each in table), [])
+    name, acts = _bare(path).lstrip("+"), table("effects.yaml")
+    rows: list[Any] = next((acts[each] for each in (name, *groups(name)) if each in acts), [])
     if path in off:
         rows = [*rows, {off[path]: {"not": [recipe.value(off[path])]}}]
     elif path != name and not rows:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import StringIO
 from pathlib import Path
 from types import UnionType
@@ -76,6 +76,12 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise RecipeError(f"{shown} has no keys", where=str(path), fix="write `key: value` lines there")
     return tree
+
+
+@cache
+def table(file: str) -> dict[str, Any]:
+    """What a YAML file beside this module says of names and their effects."""
+    return read(Path(__file__).parent / file)
 
 
 @lru_cache(maxsize=64)

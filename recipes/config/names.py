@@ -18,25 +18,19 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from recipes.config.easyr1_names import PREFIX, of_easyr1
-from recipes.config.layers import VERL, flatten, flow, open_leaf, parse, read
+from recipes.config.layers import VERL, flatten, flow, open_leaf, parse, table
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import VERL_GROUPS, groups
 from recipes.config.schema.worker import VERL_PRECISIONS
-from recipes.config.variables import options
+from recipes.config.variables import known_elsewhere, options
 from recipes.errors import RecipeError, did_you_mean
 
 NATIVE = f"{VERL}."
 REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
 REWARD_KEY = "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
-UNREAD = "verl_unread.yaml"
-"""Names that no module of verl reads; `python -m tools.verl_keys` writes the file from verl's sources."""
-
-
-@cache
-def said_of_names(file: str = "verl_names.yaml") -> dict[str, Any]:
-    """What a file of this folder says of names."""
-    return read(Path(__file__).parent / file)
+NAMES, UNREAD = "verl_names.yaml", "verl_unread.yaml"
+"""What verl's names mean, and those that no module of verl reads: `python -m tools.verl_keys` finds them."""
 
 
 def _precision(name: str | None) -> str | None:
@@ -108,9 +102,9 @@ def followed(name: str) -> str | None:
 
 def refusal(name: str) -> str:
     """Why a name of verl's is refused, as what to do instead; empty where it is not."""
-    instead = said_of_names()["instead"]
+    instead = table(NAMES)["instead"]
     decided = next((instead[each] for each in (name, *groups(name)) if each in instead), "")
-    unread = not decided and name in said_of_names(UNREAD)["names"]
+    unread = not decided and name in table(UNREAD)["names"]
     return "leave it out: nothing in this version of verl reads it" if unread else decided
 
 
@@ -135,7 +129,7 @@ def canonical(written: str, source: Source) -> str:
         return f"{NATIVE}{bare}"
     if own:
         return own
-    if not verl_defaults() and (name != written or name.split(".")[0] in said_of_names()["roots"]):
+    if not verl_defaults() and (name != written or name.split(".")[0] in table(NAMES)["roots"]):
         return f"{NATIVE}{name}"  # verl is not installed, so the name is not checked
     raise _unknown(bare, written, source)
 
@@ -242,7 +236,7 @@ def template_arguments(recipe: Recipe) -> dict[str, Any]:
 
 def _present(name: str) -> str:
     """A name of verl's older configuration as verl migrates it."""
-    moved = said_of_names()["moved"]
+    moved = table(NAMES)["moved"]
     old = next((each for each in moved if f"{name}.".startswith(f"{each}.")), None)
     return moved[old] + name.removeprefix(old) if old else name
 
@@ -251,22 +245,18 @@ def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it, or one that is added to its tree."""
     around = (name, *groups(name))
     added = any(each in aliases() for each in around) or any(each.startswith(f"{name}.") for each in aliases())
-    return (
-        name in verl_defaults()
-        or added
-        or any(verl_defaults().get(each) == {} for each in around)
-        or bool(refusal(name))
-    )
+    in_mapping = any(verl_defaults().get(each) == {} for each in around)
+    return name in verl_defaults() or added or in_mapping or bool(refusal(name))
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
-    if written.startswith(NATIVE) or name.split(".")[0] in said_of_names()["roots"]:
+    if written.startswith(NATIVE) or name.split(".")[0] in table(NAMES)["roots"]:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
     of_verl = next(
         (f"{VERL_GROUPS[group]}{name.removeprefix(group)}" for group in groups(name) if group in VERL_GROUPS), ""
     )
     keys = options().get(name.rpartition(".")[2].lower())
-    key = of_verl if _verl_has(of_verl) else keys[0].path if keys else ""
+    key = known_elsewhere(written) or (of_verl if _verl_has(of_verl) else keys[0].path if keys else "")
     meant = f"did you mean {key}?" if key else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
-from recipes.config.layers import Name, flatten, flow, parse
+from recipes.config.layers import Name, flatten, flow, parse, table
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError
 
+OTHERS = "other_names.yaml"
 CONTROLS = {
     "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
     "EMBEDDED": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
@@ -49,18 +50,25 @@ def variable_settings(environ: Mapping[str, str], schema: type[BaseModel] = Reci
 
 
 def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tuple[str, ...]:
-    """One note that lists the variables that are set but not read and resemble one that is read; empty if none."""
+    """One note that lists the variables that are set and not read, but that another launcher reads, or that resemble
+    one that is read; empty if none."""
     known = variable_names(schema)
     strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
-    meant = {
-        name: [
-            leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])
-        ]  # DATA: --data's variable
-        or resembling(name, known, type(parse(text)) is not str)
-        for name, text in strangers.items()
-    }
-    likely = [f"{name} (did you mean {' or '.join(others[:2])}?)" for name, others in meant.items() if others]
+    launchers = {name: place for place, names in table(OTHERS)["launchers"].items() for name in names}
+    likely = []
+    for name, text in strangers.items():
+        named = [leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])]  # DATA: --data's
+        meant = named or resembling(name, known, type(parse(text)) is not str)
+        if name in launchers:
+            likely.append(f"{name} (of {launchers[name]})")
+        elif meant:
+            likely.append(f"{name} (did you mean {' or '.join(meant[:2])}?)")
     return (f"set, but not read: {', '.join(likely)}",) if likely else ()
+
+
+def known_elsewhere(name: str) -> str:
+    """What another program's name of an option or a key is here; empty where none is listed."""
+    return next((names[name] for names in table(OTHERS)["programs"].values() if name in names), "")
 
 
 def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
@@ -170,7 +178,8 @@ def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> It
         keys = options(schema).get(name if is_option else name.lower(), [])
         if is_option and not keys and name not in CONTROL_OPTIONS:
             known = [*options(schema), *CONTROL_OPTIONS, "dry_run", "help"]
-            meant = " or ".join(f"--{other}" for other in resembling(name.replace("-", "_"), known)[:3])
+            plain = name.replace("-", "_")
+            meant = known_elsewhere(plain) or " or ".join(f"--{other}" for other in resembling(plain, known)[:3])
             fix = f"did you mean {meant}?" if meant else "see --help for every option; any other key is key=value"
             raise RecipeError(f"unknown option --{name}", where="arguments", fix=fix)
         if not is_option and not (equals and name):

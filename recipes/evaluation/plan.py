@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
-from recipes.config.names import template_arguments
+from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.data.rows import prompt_column, prompt_template
@@ -106,6 +106,10 @@ class EvaluationPlan:
         }
 
 
+TURNS = ("actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.rollout.agent.default_agent_loop")
+"""verl's names that let a model take several turns, or call tools."""
+
+
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; other values come from the task's recipe or the run's configuration.
 
@@ -113,6 +117,12 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         log: takes lines for the user.
     """
     recipe = _recipe(options)
+    if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
+        raise RecipeError(
+            f"{name} trains with tools or turns, which an evaluation does not have",
+            where=recipe.source_of(f"verl.{name}").where,
+            fix="validate as training does, with trainer.val_only=true",
+        )
     for note in recipe.circumstances.notes:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:

@@ -51,7 +51,7 @@ def watchdog_seconds(environ: Mapping[str, str]) -> float:
 class Watchdog:
     """Decides whether a run hangs: no new line, no new metrics, and processes that use next to no CPU.
 
-    A collective that hangs keeps a core busy; torch ends it at verl's `nccl_timeout`. Times are seconds on a monotonic
+    A collective that hangs keeps a core busy; torch ends it after 600 s. Times are seconds on a monotonic
     clock.
 
     Args:

@@ -116,7 +116,9 @@ class Section(BaseModel):
     `when_resumed` and `engines` are the defaults of its keys' `resume` and `engines`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), use_attribute_docstrings=True, allow_inf_nan=False
+    )
     when_resumed: ClassVar[Resume] = "content"
     engines: ClassVar[tuple[str, ...]] = BOTH
 

@@ -32,6 +32,12 @@ def _file_text(path: str | None) -> str | None:
         ) from error
 
 
+def _count(number: int) -> int:
+    if number < -1 or number == 0:
+        raise ValueError("a number above 0, or -1 for none or all")
+    return number
+
+
 class Data(Section):
     """Files to read, longest lengths, and the number of prompts in a step."""
 
@@ -106,6 +112,8 @@ class Data(Section):
     """processes that measure the prompts"""
     train_max_samples: int = key(-1, engines=ONLY_VERL)
     """train on so many rows at most; -1: all"""
+
+    _counts = field_validator("val_batch_size", "train_max_samples")(_count)
 
 
 AdvantageEstimator = Literal[
@@ -262,12 +270,7 @@ class Trainer(Section):
     validation_data_dir: str | None = key(None, path="output", resume="place")
     """folder for the validation responses; null: artifacts/runs/EXPERIMENT_NAME/validation"""
 
-    @field_validator("val_freq", "save_freq")
-    @classmethod
-    def _counts_steps(cls, every: int) -> int:
-        if every == 0:
-            raise ValueError("a number of steps, or -1 for never")
-        return every
+    _counts = field_validator("val_freq", "save_freq", "save_limit", "max_try_make_batch")(_count)
 
     @field_validator("experiment_name")
     @classmethod

@@ -194,8 +194,10 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
-    """Return the linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles."""
+    """Return the linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles, and no share
+    of a warm-up beside 0 steps of it, for which verl would take the share."""
     linear = recipe.worker.actor.optim.lr_scheduler_type == "linear"
+    no_share = {f"{ACTOR}.optim.lr_warmup_steps_ratio": 0.0} if recipe.worker.actor.optim.lr_warmup_steps == 0 else {}
     if linear and not recipe.trainer.patches:
         raise recipe.error(
             "verl 0.9.1 as it is has no linear schedule",
@@ -203,7 +205,7 @@ def _schedules(recipe: Recipe) -> dict[str, Any]:
             "worker.actor.optim.lr_scheduler_type",
             "trainer.patches",
         )
-    return {f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {}
+    return no_share | ({f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {})
 
 
 def _precision(recipe: Recipe) -> dict[str, Any]:

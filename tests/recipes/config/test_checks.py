@@ -31,6 +31,9 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("worker.actor.recompute_old_log_probs=false worker.rollout.top_p=0.9", "to null"),
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
+        ("trainer.save_limit=0", "such as -1"),
+        ("worker.actor.optim.lr=inf", "such as"),
+        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=1", "fsdp2"),
         (f"{EIGHT} worker.rollout.n=8", "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"),
         ("trainer.experiment_name=a/b", "letters, digits"),
         # what nothing reads
@@ -71,6 +74,30 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
     for name in algorithms():
         found = remarks(resolve(ALGORITHM=name, GLOBAL_BATCH_SIZE="16"))
         assert [remark for remark in found if "algorithm.kl_coef has no effect" not in remark] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("MICRO_BATCH_SIZE=2", "lower worker.actor.max_token_len_per_device"),
+        ("MICRO_BATCH_SIZE=2 worker.actor.dynamic_batching=false", ""),
+        ("ENGINE=easyr1 MICRO_BATCH_SIZE=2", ""),
+        ("worker.actor.dynamic_batching=false worker.actor.max_token_len_per_device=9000", "dynamic_batching is false"),
+        ("MAX_STEPS=3 TOTAL_EPOCHS=15", "trainer.max_steps is 3"),
+        ("data.shuffle=false data.seed=3", "data.shuffle is false"),
+        ("data.shuffle=false SEED=3", ""),  # also vLLM's
+        ("worker.actor.loss_type=sapo CLIP_RATIO_HIGH=0.4", "worker.actor.loss_type is sapo"),
+        ("ADV_ESTIMATOR=rloo NORM_ADV_BY_STD=false", "algorithm.adv_estimator is rloo"),
+        ("critic.optim.lr=1e-5", "algorithm.adv_estimator is grpo"),
+        ("+algorithm.adv_estimator=gae critic.optim.lr=1e-5", ""),
+        ("distillation.distillation_loss.loss_mode=k1", "distillation.enabled is false"),
+        ("RECIPES_PATCHES=false worker.actor.recompute_old_log_probs=true", "trainer.patches is false"),
+    ],
+)
+def test_a_key_that_another_decides_is_answered_by_one_line(resolve, arguments, why):
+    words = arguments.split()
+    said = [remark for remark in remarks(resolve(*words)) if "has no effect" in remark]
+    assert [words[-1] in remark and why in remark for remark in said] == [True] * bool(why)
 
 
 def test_kl_that_is_divided_by_a_groups_deviation_is_remarked_on_where_the_user_put_it_there(resolve):

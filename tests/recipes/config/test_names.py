@@ -16,7 +16,8 @@ HERE = Source("argument", "here")
         ("n", "worker.rollout.n"),
         ("actor.ppo_mini_batch_size", "worker.actor.global_batch_size"),
         ("ignore_eos", "actor_rollout_ref.rollout.ignore_eos"),
-        # other words for one of its parts
+        # other words for one of its parts, and another program's
+        ("num_generations", "--rollout_n"),
         ("optim.learning_rate", "worker.actor.optim.lr"),
         ("data.train_batchsize", "data.train_batch_size"),
         ("actor_rollout_ref.rollout.nn", "actor_rollout_ref.rollout.n"),

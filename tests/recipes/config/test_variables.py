@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import check, load
+from recipes.config.layers import table
 from recipes.config.names import canonical
 from recipes.config.variables import argument_settings, not_read, read_arguments, variable_names
 from recipes.errors import RecipeError
+from recipes.pointer_selector.config import PointerRecipe
 from tests.mistakes import mistake
 
 NAMES = sorted(variable_names())
@@ -57,6 +59,10 @@ def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     for name, meant in {"MODEL": "MODEL_PATH", "DATA": "TRAIN_FILES", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note
+    (note,) = countdown(KL_BETA="0.3").circumstances.notes
+    assert "KL_BETA (of examples/pointer_selector" in note
+    ours = {name for names in table("other_names.yaml")["launchers"].values() for name in names}
+    assert ours == variable_names(PointerRecipe) - variable_names()
     paths = dict.fromkeys(FOREIGN, "/usr/bin")
     assert not_read(paths) == ("set, but not read: LOCAL_RANK (did you mean LORA_RANK?)",), "one likeness by chance"
 
@@ -70,6 +76,11 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
 
 MISTYPED = {"--rolout_n": "--rollout_n", "--epoch": "--epochs", "--dry_rn": "--dry_run", "--batch_size": "_batch_size"}
 MISTYPED |= {"--kl": "--kl_coef", "--lora": "--lora_rank", "--train_data": "--help", "--test_data": "--help"}
+MISTYPED |= {
+    "--num-generations": "--rollout_n",
+    "--beta": "--kl_coef",
+    "--max_completion_length": "--max_response_length",
+}
 
 
 @pytest.mark.parametrize("option", MISTYPED)

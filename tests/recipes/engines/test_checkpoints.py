@@ -88,6 +88,9 @@ def test_what_a_step_was_saved_with_decides_what_is_asked_of_it(tmp_path):
     assert resumable(tmp_path, expected(parts=None))[1] == []  # nobody knows: what is there has to be whole
     archive(saved / "actor" / "optim_world_size_2_rank_0.pt", "data/0")
     assert OPTIM_1 in resumable(tmp_path, expected(parts=None))[1][0]
+    for rank in range(RANKS):  # SGD has no state
+        archive(saved / "actor" / f"optim_world_size_2_rank_{rank}.pt", ".data/serialization_id")
+    assert resumable(tmp_path, expected(parts={MODEL, "optim"}))[1] == []
 
 
 def test_easyr1s_layout_and_what_its_tracker_keeps(tmp_path):

@@ -5,8 +5,8 @@ from importlib.metadata import version
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.config.layers import flow
-from recipes.config.names import UNREAD, aliases, followed, refusal, said_of_names, verl_defaults, verl_package
+from recipes.config.layers import flow, table
+from recipes.config.names import NAMES, UNREAD, aliases, followed, refusal, verl_defaults, verl_package
 from recipes.config.schema import leaves
 from recipes.engines.verl.translation import overrides, translate
 from tests.mistakes import mistake
@@ -41,7 +41,7 @@ def test_verls_spelling_of_a_key_is_that_key(name, key):
 def test_every_other_name_passes_through_or_is_refused_with_the_key_that_acts():
     others = [name for name in verl_defaults() if not (name in aliases() or name in leaves(Recipe))]
     alone = {name: flow(verl_defaults()[name]) for name in others if not (refusal(name) or followed(name))}
-    moved = tuple(said_of_names()["moved"])
+    moved = tuple(table(NAMES)["moved"])
     alone = {name: value for name, value in alone.items() if "${" not in value and not name.startswith(moved)}
     keys = translate(gsm8k(*(f"{name}={value}" for name, value in alone.items())))
     assert {name: flow(keys.get(name)) for name in alone} == alone
@@ -75,5 +75,5 @@ def test_names_that_make_a_key_together_and_values_that_only_verl_knows(argument
 
 
 def test_what_nothing_reads_is_listed_from_the_installed_verl():
-    listed = said_of_names(UNREAD)
+    listed = table(UNREAD)
     assert (listed["version"], listed["names"]) == (version("verl"), unread_keys(verl_package()))

@@ -69,7 +69,7 @@ def another(leaf: Leaf, value: Any) -> Any:
             return not value
         if part in (int, float):
             small = isinstance(value, float) and value <= 1
-            return value / 2 + 0.13 if small else (value or 0) + 1
+            return value / 2 + 0.13 if small else (value or 0) + 1 or 1
         if part is str:
             return f"{value or ''}other"
         if get_origin(part) is list:
