@@ -32,19 +32,25 @@ class ResponseFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets: dict[int, int] = {}
+        self.unasked: set[int] = set()
+        """Rows whose questions were not asked: their prompts are longer than those of training."""
         if path.exists():
             self._index()
 
     def _index(self) -> int:
         """Find the groups; return where the last whole line ends."""
         self._offsets.clear()
+        self.unasked.clear()
         offset = 0
         with self.path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
                 with suppress(ValueError, KeyError, TypeError):
-                    self._offsets[json.loads(line)["row"]] = offset
+                    record = json.loads(line)
+                    self._offsets[record["row"]] = offset
+                    if not record["responses"]:
+                        self.unasked.add(record["row"])
                 offset += len(line)
         return offset
 
@@ -75,6 +81,8 @@ class ResponseFile:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         with self.path.open("ab") as file:
             self._offsets[group.row] = file.seek(0, os.SEEK_END)
+            if not group.responses:
+                self.unasked.add(group.row)
             file.write(f"{text}\n".encode())
 
     def read(self, row: int) -> Group:
@@ -93,6 +101,7 @@ class ResponseFile:
         with self.for_writing():
             os.truncate(self.path, 0)
             self._offsets.clear()
+            self.unasked.clear()
 
 
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:

@@ -47,7 +47,7 @@ class Pass:
         return f"{self.subject.label}_{self.name}"
 
 
-def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> list[Pass]:
+def passes_of(plan: EvaluationPlan) -> list[Pass]:
     """The passes of a plan; two with equal sampling (`--temperature 0 --rollout_n 1`) share one file of responses."""
     passes: list[Pass] = []
     files: dict[Path, ResponseFile] = {}
@@ -57,7 +57,7 @@ def passes_of(plan: EvaluationPlan, clusters: Sequence[int] | None = None) -> li
                 generator = subject.generator(plan.engine)
                 file = responses_for(subject.model_hash, plan.asked, sampling, generator)
                 file = files.setdefault(file.path, file)
-                passes.append(Pass(subject, name, sampling, file, Collector(sampling, clusters)))
+                passes.append(Pass(subject, name, sampling, file, Collector(sampling)))
     return passes
 
 
@@ -72,11 +72,18 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     questions = load_questions(plan.data, plan.limit, plan.read)
     identity = plan.identity(len(questions))
     target = target_folder(plan, identity)
-    passes = passes_of(plan, clusters_of(questions))
+    passes = passes_of(plan)
     if plan.fresh:
         for each in passes:
             each.file.forget()
     _generate(plan, passes, questions, progress)
+    unasked = set[int]().union(*(each.file.unasked for each in passes))
+    questions = [question for question in questions if question.row not in unasked]
+    if not questions:
+        what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
+        raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
+    clusters = clusters_of(questions)
+    passes = [replace(each, collector=Collector(each.sampling, clusters)) for each in passes]
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:

@@ -228,7 +228,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
         on_white=recipe.engine == "verl",
-        prompt_tokens=settings.max_prompt_length,
+        prompt_tokens=settings.max_prompt_length if settings.filter_overlong_prompts else None,
     )
 
 

@@ -47,7 +47,7 @@ class Engine:
     processor: dict[str, int] = field(default_factory=dict)
     # Whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency.
     on_white: bool = True
-    # Tokens of the longest prompt with images. Without images the prompts' tokens are counted.
+    # Tokens of the longest prompt that is asked, since training leaves longer ones out; None: as the model has room.
     prompt_tokens: int | None = None
     # The recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
     compilation: dict[str, Any] | None = None
@@ -62,6 +62,8 @@ class Engine:
     def generator(self, *, server: bool = False) -> str:
         """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         settings = {"image bounds": self.processor, "template arguments": self.template_arguments}
+        if self.prompt_tokens and not server:
+            settings["longest prompt"] = {"tokens": self.prompt_tokens}
         if server:  # which applies its own template, at its own precision
             name = "server"
         else:
@@ -92,38 +94,52 @@ class VllmSampler:
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
-        """Yield the group of each question as soon as it is finished."""
+        """Yield the group of each question as soon as it is finished; that of a question not asked is empty."""
         engine = self._start().llm_engine
         waiting = iter(questions)
         most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
         running = 0
         while True:
             while running < most and (question := next(waiting, None)) is not None:
-                self._add(engine, question, sampling)
-                running += 1
+                if self._add(engine, question, sampling):
+                    running += 1
+                else:
+                    yield Group(question.row, ())
             if not running:
                 return
             for output in engine.step():
                 if output.finished:
                     running -= 1
-                    row = int(output.request_id)
-                    yield Group(row, tuple(_response(choice, row, sampling) for choice in output.outputs))
+                    row, asked = int(output.request_id), not self._is_too_long(output.prompt_token_ids)
+                    answers = output.outputs if asked else ()  # a prompt's pictures are counted by the engine alone
+                    yield Group(row, tuple(_response(choice, row, sampling) for choice in answers))
 
-    def _add(self, engine: Any, question: Question, sampling: Sampling) -> None:
-        prompt: dict[str, Any] = {"prompt_token_ids": self._tokens(question)}
+    def _is_too_long(self, tokens: Sequence[int]) -> bool:
+        return self._settings.prompt_tokens is not None and len(tokens) > self._settings.prompt_tokens
+
+    def _add(self, engine: Any, question: Question, sampling: Sampling) -> bool:
+        """Ask a question; return False where its prompt is longer than those that training asks."""
+        from vllm import exceptions
+
+        tokens = self._tokens(question)
+        if self._is_too_long(tokens):
+            return False
+        prompt: dict[str, Any] = {"prompt_token_ids": tokens}
         if question.images:
             prompt["multi_modal_data"] = {
                 "image": [_image(data, self._settings.on_white, self._patch) for data in question.images]
             }
         try:
             engine.add_request(str(question.row), prompt, _parameters(question, sampling))
-        except ValueError as error:
-            # The length of a prompt with images is known only now.
+        except (ValueError, getattr(exceptions, "VLLMError", ValueError)) as error:
+            if self._settings.prompt_tokens is not None and "longer than the maximum model length" in str(error):
+                return False
             raise RecipeError(
                 f"vLLM refuses the prompt of row {question.row}: {str(error)[:300]}",
                 where=str(self._model),
                 fix="drop that row, or change the recipe's data.max_prompt_length or data.max_pixels",
             ) from error
+        return True
 
     def close(self) -> None:
         """Stop the engine and free its memory, so that a second model fits."""
@@ -144,7 +160,8 @@ class VllmSampler:
     def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
         if self._images:
             return min(self._limit, (self._settings.prompt_tokens or self._limit) + max_tokens)
-        lengths = {question.row: len(self._tokens(question)) for question in questions}
+        every = {question.row: self._tokens(question) for question in questions}
+        lengths = {row: len(tokens) for row, tokens in every.items() if not self._is_too_long(tokens)} or {0: 0}
         longest = max(lengths, key=lambda row: lengths[row])
         needed, limit = lengths[longest] + max_tokens, self._limit
         if needed > limit:

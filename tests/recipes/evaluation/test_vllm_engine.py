@@ -28,6 +28,40 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data,
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
 
 
+def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, monkeypatch):
+    """Row 1 by its tokens, row 2 by vLLM's own check, row 3 by the tokens that vLLM makes of its pictures."""
+
+    class Refused(Exception):
+        """No ValueError, as vLLM's."""
+
+    class FakeEngine:
+        def __init__(self):
+            self.waiting = []
+
+        def add_request(self, row, prompt, parameters):
+            if row == "2":
+                raise Refused("the prompt is longer than the maximum model length of 512")
+            self.waiting.append(row)
+
+        def step(self):
+            choice = SimpleNamespace(text="4", token_ids=[1], finish_reason="stop", cumulative_logprob=-1.0)
+            tokens = {"3": [0] * 101}
+            return [
+                SimpleNamespace(finished=True, request_id=row, outputs=[choice], prompt_token_ids=tokens.get(row, [0]))
+                for row in [self.waiting.pop()]
+            ]
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(exceptions=SimpleNamespace(VLLMError=Refused)))
+    monkeypatch.setattr(vllm_engine, "_parameters", lambda question, sampling: None)
+    monkeypatch.setattr(VllmSampler, "_start", lambda self: SimpleNamespace(llm_engine=FakeEngine()))
+    long = [{"role": "user", "content": "What is 1 + 1? " * 60}]
+    rows = [make_row(0), make_row(1, prompt=long), make_row(2), make_row(3)]
+    questions = load_questions(make_data(rows=rows))
+    sampler = VllmSampler(TINY, questions, 100, Engine(prompt_tokens=100))
+    groups = {group.row: len(group.responses) for group in sampler.generate(questions, Sampling(1, 0.0))}
+    assert groups == {0: 1, 1: 0, 2: 0, 3: 0}
+
+
 def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
     here: dict[str, Any] = {"gpus": 0, "vllm": "0.28.0"}
     monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: here["gpus"])
