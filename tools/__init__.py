@@ -1,1 +1,5 @@
-"""Maintainers' programs, outside the wheel: `python -m tools.NAME`, from the root of the repository."""
+"""Maintainers' programs, outside the wheel: `python -m tools.NAME` with any Python, from the repository's root."""
+
+from recipes.interpreter import ensure
+
+ensure()

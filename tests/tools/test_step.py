@@ -1,9 +1,11 @@
 """The benchmark of a step: arithmetic, a launcher that fails, and random weights that end as often as asked."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,15 +31,19 @@ def test_figures_are_of_the_steps_after_the_first_and_a_failure_names_the_log(tm
         done = [metrics_at(1, 100.0), *(metrics_at(number, 10.0, **more) for number in (2, 3))]
         lines = "".join(json.dumps(each._asdict()) + "\n" for each in done)
         Path(stdout.name).with_name("metrics.jsonl").write_text(lines)
+        stdout.write(b"error: KeyError: 'prompt'")
         return CompletedProcess(command, codes.pop(0))
 
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
-    monkeypatch.setattr(step.subprocess, "run", launched)
+    monkeypatch.setattr(step, "subprocess", SimpleNamespace(run=launched, STDOUT=subprocess.STDOUT))
     found = step.run("easyr1", replace(WORK, parameters=1_000_000, gpus=2, rate=2e9))
     assert [found[name] for name in ("steps counted", "step", "tokens/s/GPU", "rollout_corr/kl")] == [2, 10, 50, 1e-3]
     assert found["update, of the matrix rate"] == pytest.approx(6 * 1e6 * 1000 / 4.0 / 2 / 2e9)
     assert found["old log-probabilities, of the matrix rate"] is None, "the trainer left that pass out"
-    assert Path(mistake(lambda: step.run("ours", WORK)).where).is_file()
+    failed = mistake(lambda: step.run("ours", WORK))
+    assert Path(failed.where).is_file()
+    assert "KeyError" in failed.what
+    assert failed.fix == "what these lines say"
 
 
 def test_random_weights_end_as_often_as_asked(tmp_path):

@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -197,13 +198,16 @@ def run(name: str, work: Workload) -> dict[str, float | None]:
         )
     if done.returncode:
         last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+        lower = "a lower worker.actor.max_token_len_per_device, or what these lines say"
         raise RecipeError(
             f"the launcher ended with {done.returncode}; its last lines:\n{last}",
             where=str(log),
-            fix="out of memory: a lower worker.actor.max_token_len_per_device",
+            fix=lower if re.search("out of memory|OutOfMemory|does not fit", last) else "what these lines say",
         )
-    recipe = load(work.task, arguments=[*arguments, *work.extra], environ={**os.environ, **environment})
-    return {**measured(read_history(history), work), "estimated before": estimated_peak(recipe)}
+    # As it ran: settings that are chosen anew depend on the memory that is free now.
+    config = folder / "config.yaml"
+    before = estimated_peak(load(str(config), environ={})) if config.is_file() else None
+    return {**measured(read_history(history), work), "estimated before": before}
 
 
 def table(runs: Mapping[str, Mapping[str, float | None]]) -> list[list[str]]:
