@@ -15,7 +15,7 @@ import typer
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
-from recipes.runs.compare import mean_of, pair
+from recipes.runs.compare import mean_of, pair, settings_that_differ
 from recipes.runs.folder import ATTEMPT, read
 from recipes.runs.responses import may_show_images, read_dump, validation_files
 from recipes.statistics import Interval, Paired, mean_over_seeds
@@ -110,17 +110,26 @@ class Learning:
     pass_at_k: dict[int, dict[str, Interval]] = field(default_factory=dict)
 
 
-def learning(runs: Sequence[Path], reports: Sequence[Path] = ()) -> Learning:
+def learning(runs: Sequence[Path], reports: Sequence[Path] = (), may: Sequence[str] = ()) -> Learning:
     """The curves of runs that differ in their seed.
 
     Args:
         runs: folders such as `artifacts/runs/<experiment>`, with `metrics.jsonl` and `validation/<step>.jsonl`.
         reports: `report.json` of evaluations that compare a run's checkpoint with its base model.
+        may: keys that may differ besides the seeds.
 
     Raises:
-        RecipeError: a run with fewer than two validations, or runs without two common ones.
+        RecipeError: runs with other settings, a run with fewer than two validations, or runs without two common ones.
     """
     curves = [learning_curve(run) for run in runs]
+    settings = settings_that_differ([run for run in map(read, runs) if run.recipe])
+    if differ := {key: values for key, values in settings.items() if key not in may and not key.endswith(".seed")}:
+        shown = "; ".join(f"{key} {' | '.join(map(str, values))}" for key, values in differ.items())
+        raise RecipeError(
+            f"the runs differ in more than their seed: {shown}",
+            where=", ".join(map(str, runs)),
+            fix="python scripts/monitor.py compare shows several runs; --may_differ KEY allows a key",
+        )
     steps = sorted(set.intersection(*(set(curve.validation) for curve in curves)))
     if len(steps) < 2:
         raise RecipeError(
@@ -214,6 +223,7 @@ def main(
     reports: Annotated[
         list[Path] | None, typer.Option("--report", help="report.json of an evaluation against the base; one per seed")
     ] = None,
+    may_differ: Annotated[list[str] | None, typer.Option("--may_differ", help="a key that may differ")] = None,
     command: Annotated[str | None, typer.Option("--command", help="the command that made the runs")] = None,
     machine: Annotated[str | None, typer.Option("--machine", help="where they were made")] = None,
     learned: Annotated[str | None, typer.Option("--learned", help="what was learned, in a sentence")] = None,
@@ -223,7 +233,7 @@ def main(
     Command, machine and sentence stay as OUTPUT.json has them where they are not given.
     """
     with reported_errors():
-        result = learning(runs, reports or ())
+        result = learning(runs, reports or (), may_differ or ())
         output.parent.mkdir(parents=True, exist_ok=True)
         file = output.with_suffix(".json")
         kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

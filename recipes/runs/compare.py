@@ -1,20 +1,19 @@
-"""Two runs side by side: held-out results with intervals, the paired difference, and the settings that differ."""
+"""Runs side by side: held-out results with intervals, paired differences, and the settings that differ."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.config.resolve import PRESET
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError, counted
+from recipes.paths import ROOT
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.responses import NO_IDS, Dump, read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, Paired, asked, mean_with_interval, paired_difference
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 TRAINING = ("training score", "entropy", "KL")
 UNITS = {"accuracy": "accuracy, %", "score": "score"}
@@ -62,35 +61,58 @@ def _differ(first: Dump, second: Dump) -> str:
     return f"{counted(len(others), 'row')} with the same id have another prompt or ground truth" if others else ""
 
 
-def compared(first: Run, second: Run) -> RenderableType:
-    """Held-out means by step, the paired difference, the last training metrics, and the settings that differ.
+class Compared:
+    """Runs side by side: held-out means by step, paired differences to the first, and the settings that differ.
 
-    Raises:
-        RecipeError: a run has no validation, or is compared with itself.
+    Raises RecipeError where a run has no validation, or is named twice.
     """
-    from rich.console import Group
-    from rich.table import Table
 
-    if first.folder == second.folder:
-        raise RecipeError(f"{first.name} is compared with itself", where=str(first.folder), fix="name two runs")
-    notes: list[str] = []
-    dumps = [_validations(run, notes) for run in (first, second)]
-    measures = sorted({dump.measure for each in dumps for dump in each.values()})
-    means = Table("step", first.name, second.name, title=title(*measures), box=None, pad_edge=False)
-    for step in sorted(dumps[0].keys() | dumps[1].keys()):
-        means.add_row(str(step), *(_cell(each.get(step), name_measure=len(measures) > 1) for each in dumps))
-    for name in TRAINING:
-        series = [run.series(*SHOWN[name]) for run in (first, second)]
-        means.add_row(f"last {name}", *(number(values[-1][1] if values else None) for values in series))
-    settings = Table("key", first.name, second.name, title="settings that differ", box=None, pad_edge=False)
-    for key, values in _settings(first, second).items():
-        settings.add_row(key, *map(str, values))
-    for column in (*means.columns, *settings.columns):
-        column.overflow = "fold"
-    verdict = _verdict(first.name, second.name, dumps[0], dumps[1], notes)
-    return Group(
-        means, verdict, *(f"note: {note}" for note in notes), settings if settings.rows else "no setting differs"
-    )
+    def __init__(self, runs: Sequence[Run]) -> None:
+        if len({run.folder for run in runs}) < max(2, len(runs)):
+            raise RecipeError("a run is compared with itself", where=str(runs[0].folder), fix="name two runs or more")
+        self.runs, self.notes = runs, list[str]()
+        self.dumps = [_validations(run, self.notes) for run in runs]
+        self.settings = settings_that_differ(runs)
+        pairs = zip(runs[1:], self.dumps[1:], strict=True)
+        self.verdicts = [_verdict(runs[0].name, run.name, self.dumps[0], dumps, self.notes) for run, dumps in pairs]
+
+    @property
+    def names(self) -> list[str]:
+        """What tells the runs apart: their names, or one or two settings that differ, where these do."""
+        settings = [[f"{key.rpartition('.')[2]} {value}" for value in values] for key, values in self.settings.items()]
+        names = [", ".join(each) for each in zip(*settings, strict=True)]
+        return names if len(settings) <= 2 and len(set(names)) == len(self.runs) else [run.name for run in self.runs]
+
+    @property
+    def heading(self) -> str:
+        """What the means are."""
+        return title(*sorted({dump.measure for each in self.dumps for dump in each.values()}))
+
+    def means(self) -> list[tuple[str, ...]]:
+        """Rows of the table: the mean of each run at each validated step, and the last training metrics."""
+        several = len({dump.measure for each in self.dumps for dump in each.values()}) > 1
+        rows = [("step", *(run.name for run in self.runs))]
+        for step in sorted(set().union(*self.dumps)):
+            rows.append((str(step), *(_cell(each.get(step), name_measure=several) for each in self.dumps)))
+        for name in TRAINING:
+            series = [run.series(*SHOWN[name]) for run in self.runs]
+            rows.append((f"last {name}", *(number(values[-1][1] if values else None) for values in series)))
+        return rows
+
+    def text(self) -> str:
+        """Everything as text, whose lines are never broken."""
+        settings = [(key, *map(str, values)) for key, values in self.settings.items()]
+        head = ("settings that differ", *(run.name for run in self.runs))
+        differ = aligned([head, *settings]) if settings else "no setting differs"
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([self.heading, aligned(self.means()), *self.verdicts, *notes, differ])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of a table as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _cell(dump: Dump | None, *, name_measure: bool) -> str:
@@ -133,18 +155,19 @@ def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
     )
 
 
-def _settings(first: Run, second: Run) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, without the names of run and algorithm (whose keys count), and output folders."""
-    if first.recipe is None or second.recipe is None:
-        known = {True: "known", False: "cannot be read"}
-        return {"config.yaml": (known[first.recipe is not None], known[second.recipe is not None])}
-    pairs = {path: (first.recipe.value(path), second.recipe.value(path)) for path in leaves(Recipe)}
-    own = {
-        PRESET,
-        "trainer.experiment_name",
-        *(path for path, leaf in leaves(Recipe).items() if leaf.info.path == "output"),
-    }
-    return {path: pair for path, pair in pairs.items() if pair[0] != pair[1] and path not in own}
+def settings_that_differ(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Key -> its value in each run, without names, folders and whether to resume; an algorithm's keys count alone."""
+    recipes = [run.recipe for run in runs if run.recipe]
+    if len(recipes) < len(runs):
+        return {"config.yaml": ["known" if run.recipe else "cannot be read" for run in runs]}
+    keys = (key for key, leaf in leaves(Recipe).items() if leaf.info.resume != "place" and key != PRESET)
+    every = {key: [_short(recipe.value(key)) for recipe in recipes] for key in keys}
+    return {key: values for key, values in every.items() if any(value != values[0] for value in values)}
+
+
+def _short(value: Any) -> Any:
+    """A path below the working folder or the repository without it."""
+    return value.replace(f"{ROOT}/", "") if isinstance(value, str) else value
 
 
 def shown(interval: Interval, measure: str) -> str:

@@ -1,26 +1,28 @@
-"""The report of a run: one HTML file without scripts and without the network."""
+"""The report of a run, and of several compared: one HTML file without scripts and without the network."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from recipes.drawing import BLUE, GOOD, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
+from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.files import write_whole
 from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
-from recipes.runs.compare import mean_of, shown
+from recipes.runs.compare import Compared, mean_of, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
 from recipes.runs.metrics import KL, Series, duration, number, seconds
 from recipes.runs.responses import Dump, Response, read_validations
 from recipes.statistics import Interval
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATE = "report.html.j2"
 MOST_CHARACTERS = 1500
@@ -29,7 +31,7 @@ MOST_POINTS, MOST_VALIDATIONS = 400, 100
 """The most points of a curve, and the most validations that are read for one."""
 MARKED = 60
 """Curves of at most so many points have a marker at each."""
-COLOURS = (BLUE, WEAK, SLATE, GOOD)
+COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
 
 
 def write(folder: Path, output: Path) -> Path:
@@ -57,7 +59,7 @@ def write(folder: Path, output: Path) -> Path:
             tiles=_tiles(run, curve, measure),
             findings=found,
             unknown=sum(finding.status == "unknown" for finding in found),
-            curves=[(title, Markup(svg)) for title, svg in _curves(run, curve, measure)],
+            curves=curves({"": run}, [curve], measure),
             samples=_samples(validations),
             counted=counted,
             changed=read_changes(folder),
@@ -108,32 +110,59 @@ def _figures(run: Run, measure: str) -> dict[str, dict[str, Series]]:
     }
 
 
-def _curves(run: Run, held_out: dict[int, Interval], measure: str) -> Iterator[tuple[str, str]]:
-    """Title and SVG of each figure that the run has numbers for; the held-out results are in the first."""
+def curves(
+    runs: Mapping[str, Run], held_out: Sequence[dict[int, Interval]], measure: str
+) -> Iterator[tuple[str, Markup]]:
+    """Title and SVG of each figure that runs have numbers for; the held-out results are in the first.
+
+    Args:
+        runs: by the name that the curves have; a single run needs none.
+        held_out: step -> mean, for each run.
+    """
     import matplotlib as mpl
+    from markupsafe import Markup
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    figures = [_figures(run, measure) for run in runs.values()]
     with mpl.rc_context(STYLE):
-        for title, curves in _figures(run, measure).items():
-            lines = {label: points for label, points in curves.items() if points}
-            if lines or held_out:
-                figure = Figure(figsize=(4.7, 2.7))
-                axes = figure.subplots()
-                for (label, points), colour in zip(lines.items(), cycle(COLOURS), strict=False):
-                    look: dict[str, Any] = {"color": colour, "marker": "o" if len(points) <= MARKED else ""}
+        for title in figures[0]:
+            figure = Figure(figsize=(4.7, 2.7))
+            axes = figure.subplots()
+            for place, (name, run) in enumerate(runs.items()):
+                lines = {label: points for label, points in figures[place][title].items() if points}
+                for line, (label, points) in enumerate(lines.items()):
+                    own = {"color": COLOURS[(line if len(runs) == 1 else place) % len(COLOURS)]}
+                    own |= {"linestyle": STYLES[0 if len(runs) == 1 else line % len(STYLES)]}
+                    own |= {"marker": "o" if len(points) <= MARKED else ""}
                     before = [point for point in points if point[0] <= run.since]
                     for part in filter(None, (before, points[len(before) :])):  # a changed reward breaks the line
-                        axes.plot(*zip(*thinned(part), strict=True), **look, markersize=2)
-                    axes.lines[-1].set_label(label)
-                if held_out:
-                    draw_means(axes, held_out, GOOD, f"held-out {measure}, 95% interval")
-                    held_out = {}
-                axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-                axes.set(xlabel="step")
-                if any(axes.get_legend_handles_labels()[1]):
-                    axes.legend()
-                yield title, inline(figure, re.sub(r"\W+", "-", title), title)
+                        axes.plot(*zip(*thinned(part), strict=True), markersize=2)
+                        axes.lines[-1].set(**own)
+                    axes.lines[-1].set_label(": ".join(filter(None, (name, label))))
+                if title == next(iter(figures[0])) and held_out[place]:
+                    colour = GOOD if len(runs) == 1 else COLOURS[place % len(COLOURS)]
+                    label = f"held-out {measure}, 95% interval"
+                    draw_means(axes, held_out[place], colour, ": ".join(filter(None, (name, label))))
+            if not axes.has_data():
+                continue
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+            axes.set(xlabel="step")
+            if any(axes.get_legend_handles_labels()[1]):
+                axes.legend()
+            yield title, Markup(inline(figure, re.sub(r"\W+", "-", title), title))
+
+
+def write_comparison(runs: Sequence[Run], output: Path) -> str:
+    """Write a page with the curves of several runs over one another; return the comparison as text."""
+    compared = Compared(runs)
+    chosen = [dict(list(dumps.items())[:: math.ceil(len(dumps) / MOST_VALIDATIONS)]) for dumps in compared.dumps]
+    held_out = [{step: mean_of(dump) for step, dump in dumps.items()} for dumps in chosen]
+    figures = curves(dict(zip(compared.names, runs, strict=True)), held_out, runs[0].measure)
+    page = templates(Path(__file__).parent).get_template("compare.html.j2")
+    style = STYLE_SHEET.read_text(encoding="utf-8")
+    write_whole(output, page.render(compared=compared, curves=figures, style=style, title=" | ".join(compared.names)))
+    return compared.text()
 
 
 def thinned(points: Series) -> Series:

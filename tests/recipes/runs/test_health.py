@@ -2,14 +2,16 @@
 
 import json
 import math
+import time
 
 import pytest
 
 from recipes.config import load
 from recipes.paths import ROOT
 from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
-from recipes.runs.health import Evidence, findings
+from recipes.runs.health import Evidence, Health, findings
 from recipes.runs.metrics import Step
+from recipes.runs.report import MOST_POINTS, thinned
 from recipes.runs.responses import Measured
 from tools.learning_curves import TRAINING
 
@@ -110,6 +112,55 @@ def test_a_score_that_rises_alone_is_named_where_the_validation_can_tell(values,
     means = [wrong + (right - wrong) * (0.3 + 0.025 * step) for step in range(21)]
     history = [Step(step, {"critic/score/mean": mean} | ends) for step, mean in enumerate(means)]
     assert judged(history, validations=measured)["reward and validation"].status == status
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ([0.1, 0.51, 1.07, 2.84, 5.17, *[5.6] * 9], "failure"),  # noise, which rose in the first steps
+        ([0.1, 0.51, 0.8, *[0.9] * 9], "warning"),
+        ([0.9, *[2.9] * 9], "warning"),
+        ([2.2] * 9, "ok"),
+        ([0.3, 0.2, 0.25, *[0.4] * 9], "ok"),
+    ],
+)
+def test_entropy_is_judged_by_the_steps_before_its_rise_and_by_a_bound(values, status):
+    history = [healthy_step(step, **{"actor/entropy": value}) for step, value in enumerate(values, 1)]
+    assert judged(history)["entropy"].status == status
+
+
+@pytest.mark.parametrize(("change", "cause"), [(-0.01, "LR too high"), (0.01, "reward hacking")])
+def test_the_cause_fits_what_fell(change, cause):
+    ends = {"critic/score/max": 1.0, "critic/score/min": 0.0}
+    history = [Step(step, {"critic/score/mean": 0.4 + change * step} | ends) for step in range(21)]
+    validations = {0: Measured("accuracy", 0.207, 0.01, 256, 256), 20: Measured("accuracy", 0.09, 0.01, 256, 256)}
+    found = judged(history, validations=validations)["reward and validation"]
+    assert (found.status, cause in found.line()) == ("warning", True)
+    assert "held-out accuracy fell by 12 points" in found.evidence
+
+
+def test_the_tiny_model_that_stands_in_for_another_is_not_judged(tmp_path):
+    rows, lines = tmp_path / "mine.parquet", []
+    rows.touch()
+    recipe = load("countdown", arguments=[f"data.train_files={rows}"], environ={}, hardware="cpu")
+    health = Health(recipe, [], tmp_path, lines.append)
+    for step in run(lambda step: {"actor/entropy": 6.0, ZERO_VARIANCE: 1.0, "actor/pg_loss": None if step > 15 else 0}):
+        health.add_step(step)
+    assert "its scores say nothing about the task" in lines.pop(0)
+    assert {line.split(":")[1] for line in lines} == {" numbers"}
+
+
+def test_a_step_costs_the_same_after_twenty_thousand(tmp_path):
+    recipe = load("countdown", environ={}, hardware="cpu")
+    health = Health(recipe, run(steps=20_000), tmp_path, print)
+    health._run.validations = {40 * step: Measured("accuracy", 0.3, 0.02, 256, 256) for step in range(500)}
+    health.add_step(healthy_step(20_001))
+    begin = time.process_time()
+    for step in range(20_002, 20_052):
+        health.add_step(healthy_step(step))
+    assert (time.process_time() - begin) / 50 < 0.02
+    assert len(thinned([(step, float(step == 777)) for step in range(20_000)])) <= MOST_POINTS
+    assert (777, 1.0) in thinned([(step, float(step == 777)) for step in range(20_000)])
 
 
 def test_rounding_of_a_constant_score_is_no_rise():

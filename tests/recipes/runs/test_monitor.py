@@ -19,6 +19,8 @@ from recipes.runs.cli import app
 from recipes.runs.summary import card, results
 from recipes.runs.supervise import BestCheckpoint
 from recipes.runs.terminal import validation_line, watch
+from tests.mistakes import mistake
+from tools.learning_curves import learning
 
 
 def cli(*arguments):
@@ -142,6 +144,22 @@ def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_r
         dump = folder / "validation" / "12.jsonl"
         dump.write_text(re.sub(r"question <(\d+)\d>", r"question <\1>", dump.read_text()))
     assert "step 12, 40 questions, 10 of them different: two" in cli("compare", "one", "two")[1]
+
+
+def test_any_number_of_runs_on_one_page_named_by_what_differs(make_run):
+    folder = make_run("one")
+    for name, rate in (("two", "3e-5"), ("three", "1e-5")):
+        make_run(name, right=(10, 12, 12), arguments=(f"worker.actor.optim.lr={rate}",))
+    code, text = cli("compare", "one", "two", "three")
+    assert code == 0, text
+    assert re.search(r"worker\.actor\.optim\.lr +0\.0001 +3e-05 +1e-05", text)
+    assert len(re.findall(r"(two|three) - one = -45\.0 points", text)) == 2
+    page = (folder / "compare.html").read_text()
+    assert len(re.findall("lr (?:0.0001|3e-05|1e-05): held-out accuracy", page)) == 3
+    assert "itself" in cli("compare", "one", "one")[1]
+    runs_of = [folder, folder.parent / "two"]
+    assert "worker.actor.optim.lr 0.0001 | 3e-05" in mistake(lambda: learning(runs_of)).what
+    assert learning(runs_of, may=("worker.actor.optim.lr",)).mean.keys() == {0, 6, 12}
 
 
 def test_a_reward_that_states_no_accuracy_has_a_score_everywhere(make_run):
