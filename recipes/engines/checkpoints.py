@@ -7,6 +7,7 @@ Our engine, changes and trainer for verl (`engines/verl/engine.py`, `upstream.py
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from recipes.files import whole_folder, write_json, write_whole
 from recipes.model_files import weight_files
 
 STOP_REQUEST = "stop"
-"""File in the folder of the checkpoints; while it is there, the next save is the last."""
+"""File in the folder of the checkpoints; while it is there, the present step is saved and the last."""
 BEST, BEST_FACTS = "best", "best.json"
 
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
@@ -200,6 +201,23 @@ def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list
     return None, problems
 
 
+def whole_model(folder: Path) -> Checkpoint | None:
+    """The last step whose model for vLLM and transformers is whole, whatever else of the step is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    for step in reversed(_step_folders(folder)):
+        checkpoint = checkpoint_at(folder, step)
+        files = sorted(checkpoint.model.glob("*.safetensors")) if checkpoint and checkpoint.model else []
+        try:
+            for file in files:
+                safe_open(file, framework="np")  # compares the file's size with its header
+        except (SafetensorError, OSError):
+            continue
+        if files:
+            return checkpoint
+    return None
+
+
 def go_on_from(checkpoint: Checkpoint, layout: Layout = VERL) -> None:
     """Have the engine resume from this checkpoint: write its step into the engine's tracker."""
     tracker = checkpoint.folder.parent / layout.tracker
@@ -217,17 +235,53 @@ def _step_folders(folder: Path) -> list[int]:
     return sorted(int(name.group(1)) for name in names if name)
 
 
+def keep_last(folder: Path, limit: int | None) -> None:
+    """Delete all but the last `limit` steps; an engine counts only those that it has saved since its start."""
+    for step in _step_folders(folder)[:-limit] if limit and limit > 0 else ():
+        shutil.rmtree(folder / f"global_step_{step}", ignore_errors=True)
+
+
 def request_stop(folder: Path) -> None:
-    """Ask a running trainer to end after its next save (`verl/trainer.py`, `easyr1/hooks.py`)."""
+    """Ask a running trainer to save its step and to end (`verl/trainer.py`, `easyr1/hooks.py`)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / STOP_REQUEST).touch()
 
 
+def is_to_stop(folder: Path) -> bool:
+    """Return whether the run was asked to end."""
+    return (folder / STOP_REQUEST).exists()
+
+
 def withdraw_stop(folder: Path) -> bool:
     """Withdraw a request to stop; return whether there was one."""
-    was_there = (folder / STOP_REQUEST).exists()
+    was_there = is_to_stop(folder)
     (folder / STOP_REQUEST).unlink(missing_ok=True)
     return was_there
+
+
+NUMBERS = "RECIPES_NUMBERS"
+"""Variable of a trainer: metrics of the update that have to be numbers, by `trainer.stop_on_nan`."""
+LOSSES, GRADIENT = ("actor/pg_loss", "actor/kl_loss", "actor/entropy"), "actor/grad_norm"
+
+
+def numbers_variable(stop_on_nan: bool, scales_loss: bool) -> dict[str, str]:
+    """The variable for a trainer; with a scaled loss (fp16) a gradient may overflow, and its update is left out."""
+    return {NUMBERS: ",".join([*LOSSES, *([] if scales_loss else [GRADIENT])])} if stop_on_nan else {}
+
+
+def refuse_nan(metrics: Mapping[str, Any], step: int) -> None:
+    """Raise where one of an update's metrics is no number: the step is not saved, and the last checkpoint stays."""
+    for name in filter(None, os.environ.get(NUMBERS, "").split(",")):
+        if name in metrics and not math.isfinite(metrics[name]):
+            raise FloatingPointError(f"step {step}: {name} is {metrics[name]}, not a number")
+
+
+def refuse_nan_weights(module: Any, step: int | None) -> None:
+    """Raise where one of a torch module's weights on this rank is no number, before they are saved."""
+    for name, weight in module.named_parameters() if os.environ.get(NUMBERS) else ():
+        own = weight.detach().to_local() if hasattr(weight, "to_local") else weight.detach()
+        if not own.isfinite().all():
+            raise FloatingPointError(f"step {step}: the weights {name} are not a number")
 
 
 def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:

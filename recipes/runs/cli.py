@@ -1,4 +1,4 @@
-"""`python scripts/monitor.py`: list runs, watch one, write its report, compare two, or end one after its next save."""
+"""`python scripts/monitor.py`: list runs, watch one, write its report, compare several, or save one and end it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from recipes.errors import RecipeError, counted, reported_errors
 from recipes.paths import relative_to_cwd
 from recipes.runs import folder as runs
+from recipes.runs.metrics import duration, seconds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="a run's name or folder; default: the run that changed last")]
@@ -60,19 +61,24 @@ def report(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(help="a run")],
-    second: Annotated[str, typer.Argument(help="another one, or the same recipe with another setting")],
+    names: Annotated[list[str], typer.Argument(help="two runs or more; the others are paired with the first")],
+    output: Annotated[
+        Path | None, typer.Option(help="page to write; default: compare.html in the first's folder")
+    ] = None,
 ) -> None:
-    """Two runs: held-out accuracy with intervals at each step, the paired difference, and the settings that differ."""
-    from recipes.runs.compare import compared
+    """Several runs: held-out means with intervals, paired differences, settings that differ, and a page of curves."""
+    from recipes.runs.report import write_comparison
 
     with reported_errors():
-        Console().print(compared(*(runs.read(runs.find(name)) for name in (first, second))))
+        chosen = [runs.read(runs.find(name)) for name in names]
+        page = output or chosen[0].folder / "compare.html"
+        print(write_comparison(chosen, page))
+        print(f"wrote {relative_to_cwd(page.absolute())}")
 
 
 @app.command()
 def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
-    """Ask a run to end after its next save, so that no step is lost."""
+    """Have a run save its present step and end, so that no step is lost."""
     from recipes.engines.checkpoints import request_stop
 
     with reported_errors():
@@ -80,9 +86,12 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
         save_freq = run.recipe.trainer.save_freq if run.recipe else 0
         if run.recipe is None or run.state not in ("running", "starting") or save_freq <= 0:
             raise RecipeError(
-                f"the run {run.name} has no next save: it is {run.state}, and trainer.save_freq is {save_freq}",
+                f"the run {run.name} has no step to save: it is {run.state}, and trainer.save_freq is {save_freq}",
                 where=str(run.folder),
                 fix="python scripts/monitor.py list shows which runs are running; Ctrl-C in a run's terminal ends it",
             )
         request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
-        print(f"{run.name} ends after its next save, at the latest in {counted(save_freq, 'step')}")
+        when = "after its first step" if run.state == "starting" else f"in about {duration(seconds(run.history[-1]))}"
+        if "trainer.v1.trainer_mode" in run.recipe.verl:  # another trainer than the one that looks after each step
+            when = f"after its next save, at the latest in {counted(save_freq, 'step')}"
+        print(f"{run.name} saves its present step and ends, {when}")

@@ -130,12 +130,13 @@ def next_commands(
     if checkpoint and checkpoint.model:
         commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
     if checkpoint and total:
-        given = typed_variables(environ, ("trainer.max_steps",))
+        done = checkpoint.step >= total
+        given = typed_variables(environ, ("trainer.max_steps",) if done else ())
         overlays, words = split_overlays(overrides)
-        kept = {given.words: None for given in read_arguments(words) if given.key != "trainer.max_steps"}
+        kept = {each.words: None for each in read_arguments(words) if each.key != "trainer.max_steps" or not done}
         again = "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
-        steps = 2 * max(total, checkpoint.step)  # the checkpoint's step may exceed this run's total
-        commands.append(("more steps", f"{given}MAX_STEPS={steps} {launcher(task)}{again}"))
+        more = f"MAX_STEPS={2 * checkpoint.step} " if done else ""
+        commands.append(("more steps" if done else f"to step {total}", f"{given}{more}{launcher(task)}{again}"))
     return commands
 
 

@@ -17,7 +17,7 @@ from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import reward_call
 from recipes.config.variables import positive_number
 from recipes.data.rows import prompt_column, prompt_template, rows_digest
-from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, withdraw_stop
+from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.errors import counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
@@ -26,7 +26,7 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
 from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, number, per_token, read_history
+from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.responses import held_out
 from recipes.runs.terminal import Progress
@@ -136,6 +136,7 @@ def supervise(
     progress: Progress,
     limit_s: float,
     on_step: Sequence[Callable[[Step], str | None]] = (),
+    save_and_end: Callable[[], None] | None = None,
 ) -> Outcome:
     """Watch until the trainer ends; afterwards no process of the run is left.
 
@@ -146,9 +147,11 @@ def supervise(
         progress: prints to the user.
         limit_s: the watchdog's limit.
         on_step: called with each step after its line was printed; a returned text is a fault, which ends the run.
+        save_and_end: asks the trainer to save its step and to end, after SIGTERM; None where it saves nothing.
     """
     watchdog, lines = Watchdog(limit_s, time.monotonic(), crowding=crowding), LogReader(log, offset)
     faults: list[str] = []
+    seen: list[Step] = []
 
     def look() -> None:
         """Print what is new."""
@@ -160,11 +163,12 @@ def supervise(
         for step in metrics.poll():
             watchdog.note_step(now)
             progress.step(step)
+            seen.append(step)
             faults.extend(filter(None, [act(step) for act in on_step]))
 
-    looked_at_processes, hung = 0.0, None
+    looked_at_processes, hung, saving = 0.0, None, False
     with _caught_signals() as caught:
-        while child.poll() is None and not caught:
+        while child.poll() is None and len(caught) <= saving:
             look()
             now = time.monotonic()
             if now - looked_at_processes >= _PROCESSES_EVERY_S:
@@ -176,6 +180,13 @@ def supervise(
                 break
             progress.tick()
             time.sleep(_POLL_S)
+            if caught == [signal.SIGTERM] and save_and_end and not saving and (trained := _trained(seen)):
+                saving = True
+                save_and_end()
+                progress.note(
+                    f"SIGTERM: the present step is saved, and the last, in about {duration(seconds(trained))}; another "
+                    "signal ends the run at once"
+                )
         ended_by_itself = child.poll() is not None
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
@@ -186,11 +197,16 @@ def supervise(
     failed = hung is not None or (code != 0 and not caught and not faults)
     return Outcome(
         code=code,
-        interrupted=caught[0] if caught and not (ended_by_itself and code == 0) else None,
+        interrupted=caught[0] if caught and (saving or not (ended_by_itself and code == 0)) else None,
         hung=hung,
         fault=faults[0] if faults else None,
         error=first_error(LogReader(log, offset).read()) if failed else None,
     )
+
+
+def _trained(steps: Sequence[Step]) -> Step | None:
+    """The last step that trained, and is no validation alone."""
+    return next((step for step in reversed(steps) if step.step and step.get("timing_s/step") is not None), None)
 
 
 @contextmanager
@@ -280,8 +296,8 @@ def train(
         total: steps of the run, where known.
         limit_s: the watchdog's limit.
     """
-    most = rollout_mismatch.bound(recipe, os.environ)
-    withdraw_stop(Path(str(recipe.trainer.save_checkpoint_path)))
+    most, checkpoints = rollout_mismatch.bound(recipe, os.environ), Path(str(recipe.trainer.save_checkpoint_path))
+    withdraw_stop(checkpoints)
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
     # Printed last before hours of training: where MAX_STEPS was mistyped, the number of steps shows it.
     for note in recipe.circumstances.unread:
@@ -304,4 +320,5 @@ def train(
             progress=progress,
             limit_s=limit_s,
             on_step=on_step,
+            save_and_end=partial(request_stop, checkpoints) if recipe.trainer.save_freq > 0 else None,
         )

@@ -239,6 +239,8 @@ class Trainer(Section):
     """checkpoints to keep; -1: all"""
     keep_best: bool = key(False, launcher=True)
     """keep the checkpoint with the best validation as best/, whatever save_limit says"""
+    stop_on_nan: bool = key(True, resume="setting", launcher=True)
+    """end a run whose loss, gradient or weights are no numbers, before it saves them"""
     save_model_only: bool = key(
         False, verl="actor_rollout_ref.actor.checkpoint.save_contents", computed=True, resume="content"
     )

@@ -117,6 +117,14 @@ def end_validation(trainer: Any) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
+def check_update(trainer: Any, metrics: dict[str, Any]) -> None:
+    """Stop before a save if a loss is no number; save this step if the user asked the run to end."""
+    checkpoints.refuse_nan(metrics, trainer.global_step)
+    settings = trainer.config.trainer
+    if settings.save_freq > 0 and checkpoints.is_to_stop(Path(settings.save_checkpoint_path)):
+        settings.save_freq = 1
+
+
 def end_if_requested(trainer: Any) -> None:
     """End the run after this save if the user requested that (`monitor.py stop`)."""
     if checkpoints.withdraw_stop(Path(trainer.config.trainer.save_checkpoint_path)):

@@ -19,6 +19,7 @@ from recipes.config.loggers import logger_environment
 from recipes.config.names import native
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
+from recipes.engines.checkpoints import numbers_variable
 from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1.hooks import RANKS, ROLLOUTS, WEIGHTS
@@ -120,6 +121,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **logger_environment(loggers, folder, environ),
+        **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
     }
     if "swanlab" in loggers and not environ.get("SWANLAB_DIR"):
         variables["SWANLAB_DIR"] = str(folder / "swanlab")

@@ -41,7 +41,7 @@ from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from recipes.engines import packed_attention
-from recipes.engines.checkpoints import set_again, step_of
+from recipes.engines.checkpoints import refuse_nan_weights, set_again, step_of
 from recipes.engines.verl import on_policy, pictures, upstream
 from recipes.engines.verl.translation import LINEAR_CYCLES, VENDOR
 
@@ -92,6 +92,11 @@ class RecipesEngine(FSDPEngineWithLMHead):
         total, warmup = config.total_training_steps, config.lr_warmup_steps
         warmup = warmup if warmup > 0 else int(config.lr_warmup_steps_ratio * total)
         return LambdaLR(optimizer, lambda step: on_a_line(step, warmup, total, config.min_lr_ratio or 0.0))
+
+    def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Save weights that are numbers."""
+        refuse_nan_weights(self.module, step_of(local_path))
+        super().save_checkpoint(local_path, *args, **kwargs)
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """Resume with this run's learning rate, betas and weight decay; verl restores the checkpoint's.

@@ -21,7 +21,7 @@ from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seql
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ROW_ID
-from recipes.engines.checkpoints import name_the_type, withdraw_stop
+from recipes.engines.checkpoints import is_to_stop, keep_last, name_the_type, refuse_nan, withdraw_stop
 from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
@@ -101,7 +101,16 @@ class Trainer(PPOTrainerSync):
         return super()._compute_ref_log_prob(self._without_texts(batch), metrics)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        return super()._update_actor(self._without_texts(batch), metrics)
+        batch = super()._update_actor(self._without_texts(batch), metrics)
+        refuse_nan(metrics, self.global_steps)
+        return batch
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        """Make a step; it is saved, and the last, if the run was asked to end."""
+        batch, settings = super().step(metrics, timing_raw), self.config.trainer
+        if settings.save_freq > 0 and is_to_stop(Path(settings.default_local_dir)):
+            settings.save_freq = 1
+        return batch
 
     def _without_texts(self, batch: Any) -> Any:
         """Select the columns that a model's pass reads: tensors, and the images where it is a vision model.
@@ -170,13 +179,14 @@ def _uid(key: str) -> str:
 
 
 class EndInOrder(CheckpointCallback):
-    """Ends the run after the saved step if a stop was requested.
+    """Keeps to the limit on saved steps over all starts, and ends the run after a step if a stop was requested.
 
     verl has no key for that. `PPOTrainer.fit` loops while `global_steps <= total_training_steps`, and passes the
     trainer to this callback.
     """
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:
+        keep_last(Path(checkpoint_dir).parent, trainer.config.trainer.max_actor_ckpt_to_keep)
         if withdraw_stop(Path(checkpoint_dir).parent):
             print(f"stop requested: step {global_step} is the last", flush=True)
             trainer.total_training_steps = global_step

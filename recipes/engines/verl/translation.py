@@ -19,6 +19,7 @@ from recipes.config.names import native, verl_defaults
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
 from recipes.config.schema.keys import settled
+from recipes.engines.checkpoints import numbers_variable
 from recipes.engines.cpu import settings
 from recipes.errors import RecipeError
 from recipes.paths import run_dir, split_function
@@ -448,6 +449,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     folder = run_dir(recipe.trainer.experiment_name or recipe.name)
     variables = {
         "HYDRA_FULL_ERROR": "1",
+        **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
         **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
         **_reward_variables(recipe),
         **logger_environment(list(recipe.trainer.logger), folder, environ),

@@ -3,20 +3,27 @@
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import torch
 
 from recipes.engines.checkpoints import (
     EASYR1,
     EVERYTHING,
     MODEL,
+    NUMBERS,
     VERL,
     Expected,
     checkpoint_at,
     go_on_from,
+    keep_last,
     last_checkpoint,
+    numbers_variable,
+    refuse_nan,
+    refuse_nan_weights,
     resumable,
     saved_steps,
 )
@@ -115,6 +122,40 @@ def test_an_interrupted_first_save_is_no_checkpoint_and_a_damaged_only_one_is_a_
     found, problems = resumable(tmp_path, expected())
     assert found is None
     assert "data.pt" in problems[0]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1, [3]), (2, [2, 3]), (5, [1, 2, 3]), (-1, [1, 2, 3]), (None, [1, 2, 3])])
+def test_the_limit_holds_over_all_starts(tmp_path, limit, kept):
+    """As where each start saves one step, of which the engine knows no other."""
+    for step in (1, 2, 3):
+        whole(tmp_path, step)
+    keep_last(tmp_path, limit)
+    assert saved_steps(tmp_path) == kept
+
+
+@pytest.mark.parametrize(
+    ("metrics", "scales_loss", "stops"),
+    [
+        ({"actor/pg_loss": 0.1, "actor/grad_norm": 2.0}, False, False),
+        ({"actor/pg_loss": float("nan")}, True, True),
+        ({"actor/kl_loss": float("inf")}, False, True),
+        ({"actor/pg_loss": 0.1, "actor/grad_norm": float("nan")}, False, True),
+        ({"actor/pg_loss": 0.1, "actor/grad_norm": float("inf")}, True, False),  # the scale of the loss is lowered
+    ],
+)
+def test_a_run_whose_numbers_are_none_stops_before_it_saves(monkeypatch, metrics, scales_loss, stops):
+    layer = torch.nn.Linear(2, 1)
+    for given in ({}, numbers_variable(False, scales_loss), numbers_variable(True, scales_loss)):
+        monkeypatch.delenv(NUMBERS, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(FloatingPointError, match="step 2: actor/") if stops and given else nullcontext():
+            refuse_nan(metrics, 2)
+        torch.nn.init.zeros_(layer.weight)
+        refuse_nan_weights(layer, 2)
+        layer.weight.data[0, 1] = float("nan")
+        with pytest.raises(FloatingPointError, match="step 2: the weights weight") if given else nullcontext():
+            refuse_nan_weights(layer, 2)
 
 
 def test_what_is_left_of_a_step_beyond_the_limit_is_no_saved_step(tmp_path):

@@ -93,6 +93,10 @@ def main(mode, steps):
             time.sleep(600)
         if mode in ("ignore_sigterm", "hang") and step == 2:
             time.sleep(600)
+        if mode == "asked_to_stop" and step == 2:
+            while not (Path(os.environ["FAKE_CHECKPOINTS"]) / "stop").exists():
+                time.sleep(0.05)
+            return
     say("done")
 
 

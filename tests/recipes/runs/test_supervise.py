@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from rich.console import Console
 
+from recipes.engines.checkpoints import is_to_stop, last_checkpoint, request_stop
 from recipes.runs import supervise as supervise_module
 from recipes.runs.metrics import MetricsFollower, read_history
 from recipes.runs.process import Child, shared_memory_cleared
@@ -23,23 +25,26 @@ from recipes.runs.terminal import Progress
 FAKE = Path(__file__).with_name("fake_trainer.py")
 
 
-def run(folder, mode, limit_s, interrupts=0):
+def run(folder, mode, limit_s, interrupts=0, number=signal.SIGINT):
     """What became of a run of the fake trainer, which is interrupted so often after its second step."""
     attempt, log, shown = folder / ".attempt-1", folder / "train.log", io.StringIO()
     environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(attempt), "FAKE_PIDS": str(folder / "pids")}
+    if number == signal.SIGTERM:
+        environment["FAKE_CHECKPOINTS"] = str(folder)
     child = Child([sys.executable, str(FAKE), mode], environment, log, folder)
 
     def interrupt():
         while "step 2/" not in shown.getvalue():
             time.sleep(0.05)
         for _ in range(interrupts):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             time.sleep(1.0)
 
     if interrupts:
         threading.Thread(target=interrupt, daemon=True).start()
     metrics = MetricsFollower(attempt, folder / "metrics.jsonl")
-    outcome = supervise(child, log, 0, metrics, Progress(Console(file=shown, width=300), 3), limit_s)
+    progress = Progress(Console(file=shown, width=300), 3)
+    outcome = supervise(child, log, 0, metrics, progress, limit_s, save_and_end=partial(request_stop, folder))
     assert not alive(child.pid)
     return outcome
 
@@ -60,6 +65,16 @@ def test_a_trainer_that_ignores_signals_is_ended_by_the_second_one_with_its_daem
     assert alive(bystander.pid), "only this run's processes are ended"
     bystander.kill()
     bystander.wait()
+
+
+def test_sigterm_has_the_present_step_saved_and_a_second_one_ends_the_run_at_once(tmp_path):
+    for mode, signals, code in (("asked_to_stop", 1, 143), ("ignore_sigterm", 2, 143)):
+        folder = tmp_path / mode
+        folder.mkdir()
+        outcome = run(folder, mode, 60, signals, signal.SIGTERM)
+        assert (outcome.interrupted, outcome.exit_code) == (signal.SIGTERM, code)
+        assert last_checkpoint(folder).step == 2
+        assert is_to_stop(folder)
 
 
 @pytest.mark.parametrize(("mode", "error"), [("hang", ""), ("hang_after_exception", "layer.weight is gone")])
