@@ -11,6 +11,14 @@ RESPONSE_FAILED = "the reward or vLLM raised"
 """Beginning of the trainer's error when a response was not generated or not scored; the log has the cause above it."""
 
 
+CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n"}
+
+
+def printable(text: str) -> str:
+    """A text whose control characters, which a terminal would obey, are written out."""
+    return text.translate(CONTROLS)
+
+
 class RecipeError(Exception):
     """A mistake that the user can mend; printed without a traceback.
 
@@ -30,7 +38,7 @@ class RecipeError(Exception):
             lines.append(f"  where: {self.where}")
         if self.fix:
             lines.append(f"  fix:   {self.fix}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class RecipeErrors(RecipeError):

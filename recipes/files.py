@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -16,14 +17,38 @@ from typing import Any
 
 from recipes.errors import RecipeError
 
+FULL = "make room, or set ARTIFACTS_DIR to a larger disk"
+LITTLE = 1 << 20
+"""Bytes; a disk with less free is full."""
+
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one."""
+    """Write a text file so that a reader sees the old one or the whole new one.
+
+    Raises:
+        RecipeError: the disk is full.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)  # a temporary file is private to its owner
-    os.replace(file.name, path)
+    descriptor, name = tempfile.mkstemp(".tmp", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)  # a temporary file is private to its owner
+        os.replace(name, path)
+    except OSError as error:
+        os.unlink(name)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RecipeError(f"{path} cannot be written: {error.strerror}", where=str(path.parent), fix=FULL) from error
+
+
+def full_disk(*folders: Path) -> str:
+    """`the disk of <folder> is full`, of the first folder of which that holds; else an empty text."""
+    for folder in folders:
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        if shutil.disk_usage(nearest).free < LITTLE:
+            return f"the disk of {folder} is full"
+    return ""
 
 
 class Tail:

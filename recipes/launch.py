@@ -20,7 +20,7 @@ from recipes.data.rows import row_count
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import counted, raise_together, reported_errors
-from recipes.paths import python_path
+from recipes.paths import python_path, run_dir
 from recipes.preflight import cluster, resume
 from recipes.preflight import plan as planning
 from recipes.preflight.machine import make_usable
@@ -63,6 +63,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         The exit code of the launcher.
     """
     limit_s = watchdog_seconds(os.environ)
+    console.file = cast("IO[str]", LastingOutput(run_dir(str(recipe.trainer.experiment_name)) / "launcher.log"))
     console.print(preflight.heading(recipe))
     notes = [*make_usable(os.environ), *verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
@@ -76,7 +77,6 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         if total and last >= total:
             console.print(f"nothing to do: step {last} is saved, and the run has {counted(total, 'step')}")
         else:
-            console.file = cast("IO[str]", LastingOutput(files.folder / "launcher.log"))
             cluster.wait_for_nodes(recipe, console.print)
             trained = resume.begin_attempt(recipe, found.start, console.print)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)

@@ -34,7 +34,7 @@ def make_usable(environ: MutableMapping[str, str]) -> list[str]:
         remarks.append(f"TMPDIR is too long for Ray's sockets ({LONGEST_TMPDIR} characters); /tmp is used instead")
         environ["TMPDIR"] = "/tmp"
     home = Path(environ.get("HOME") or "~").expanduser()
-    if not (home.is_absolute() and os.access(_nearest(home / ".cache"), os.W_OK)):
+    if not home.is_absolute() or _refusal(home / ".cache"):
         own = artifacts() / "home"
         own.mkdir(parents=True, exist_ok=True)
         hub = home / ".cache" / "huggingface"
@@ -63,15 +63,21 @@ def check_machine(recipe: Recipe) -> list[str]:
 
 
 def _writable(name: str, folder: Path) -> None:
-    nearest = _nearest(folder)
-    try:  # asking for permissions is not enough: root has them for /proc too
-        os.rmdir(tempfile.mkdtemp(dir=nearest))
-    except OSError as error:
+    if refusal := _refusal(folder):
         raise RecipeError(
-            f"{folder} cannot be written: {error.strerror}",
-            where=f"{name}: {nearest}",
+            f"{folder} cannot be written: {refusal.strerror}",
+            where=f"{name}: {_nearest(folder)}",
             fix="make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR",
-        ) from error
+        ) from refusal
+
+
+def _refusal(folder: Path) -> OSError | None:
+    """The error of making a folder there, or None; permissions say too little: root has them for /proc too."""
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=_nearest(folder)))
+    except OSError as error:
+        return error
+    return None
 
 
 def _nearest(folder: Path) -> Path:

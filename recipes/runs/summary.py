@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from recipes.config.variables import read_arguments, split_overlays, variable_na
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
 from recipes.engines.checkpoints import BEST, Checkpoint
-from recipes.files import write_whole
+from recipes.files import FULL, full_disk, write_whole
 from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
@@ -172,12 +173,13 @@ def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
     """The first real error of the log, where it was raised, and what to do."""
     error = outcome.error or TrainerError()
     lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
-    lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or exit_reason(outcome.code)}")
+    full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
+    lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
     if error.frame:
         lines.append(f"  where: {error.frame}")
     lines.append(f"  log:   {relative_to_cwd(log)}")
-    if error.hint:
-        lines.append(f"  fix:   {error.hint}")
+    if hint := error.hint or (f"{full}: {FULL}" if full else ""):
+        lines.append(f"  fix:   {hint}")
     return lines
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.errors import counted
+from recipes.errors import counted, printable
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Evidence, findings
@@ -77,6 +77,8 @@ def validation_line(step: Step, over_questions: Measured | None = None) -> str |
 class LastingOutput:
     """Standard output; once its reader has ended, as `tee` does at Ctrl-C, the terminal or else a file takes the rest.
 
+    Control characters, which a data source's name may have, are written out.
+
     Args:
         instead: the file, for a process without a terminal.
     """
@@ -89,6 +91,7 @@ class LastingOutput:
 
     def write(self, text: str) -> None:
         """Print a text."""
+        text = printable(text)
         try:
             sys.stdout.write(text)
         except BrokenPipeError:
@@ -107,6 +110,7 @@ class LastingOutput:
         try:
             other = os.open("/dev/tty", os.O_WRONLY)
         except OSError:
+            self._instead.parent.mkdir(parents=True, exist_ok=True)
             other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
             os.dup2(other, descriptor)

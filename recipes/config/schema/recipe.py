@@ -277,8 +277,8 @@ class Trainer(Section):
     @field_validator("experiment_name")
     @classmethod
     def _names_a_folder(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
-            raise ValueError("a name of letters, digits, _ . and -, beginning with a letter, a digit or _")
+        if name is not None and not (re.fullmatch(r"\w[\w.-]*", name) and len(name.encode()) <= 200):
+            raise ValueError("a name of at most 200 letters, digits, _ . and -, beginning with a letter, a digit or _")
         return name
 
 

@@ -36,6 +36,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("actor_rollout_ref.actor.fsdp_config.fsdp_size=1", "fsdp2"),
         (f"{EIGHT} worker.rollout.n=8", "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"),
         ("trainer.experiment_name=a/b", "letters, digits"),
+        (f"trainer.experiment_name={'a' * 300}", "at most 200"),
         # what nothing reads
         ("algorithm.preset=dapo algorithm.kl_coef=0.5", "algorithm.disable_kl"),
         ("algorithm.kl_loss_coef=0.1", "algorithm.use_kl_loss"),

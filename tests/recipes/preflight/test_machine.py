@@ -39,6 +39,26 @@ def test_folders_must_be_writable_and_loggers_installed(make, files, monkeypatch
     assert change.partition("=")[0] in mistake(lambda: machine.check_machine(make(change.format(files))), named).where
 
 
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"TMPDIR": "/tmp/short", "HOME": "{}", "RAY_ADDRESS": "10.0.0.1:6379"}, {}),
+        ({"RAY_ADDRESS": "local", "HOME": "{}"}, {"RAY_ADDRESS": None}),
+        ({"TMPDIR": "/tmp/slurm_jobdir/job.1355700/user.someone", "HOME": "{}"}, {"TMPDIR": "/tmp"}),
+        ({"HOME": "/proc"}, {"HOME": "{}/artifacts/home"}),
+        ({"HOME": ""}, {}),
+    ],
+)
+def test_an_environment_that_no_trainer_could_use_is_made_usable(files, given, changed):
+    given = {name: value.format(files) for name, value in given.items()}
+    environ = dict(given)
+    assert len(machine.make_usable(environ)) == sum(value is not None for value in changed.values())
+    assert {name: environ.get(name, "").format(files) or None for name in changed} == {
+        name: value and value.format(files) for name, value in changed.items()
+    }
+    assert environ.items() >= {name: value for name, value in given.items() if name not in changed}.items()
+
+
 def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files, capsys):
     (files / "mine.json").write_text('[{"prompt": "p", "data_source": "qa"}]')
     with pytest.raises(SystemExit):

@@ -1,11 +1,37 @@
 """What to type after a run: the commands repeat what the user typed."""
 
+import errno
 import shlex
+import shutil
+from types import SimpleNamespace
+
+import pytest
 
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint
+from recipes.files import write_json
 from recipes.paths import ROOT
-from recipes.runs.summary import next_commands
+from recipes.runs.summary import failure, next_commands
+from recipes.runs.supervise import Outcome
+from tests.mistakes import mistake
+
+
+def test_a_full_disk_is_named_where_the_log_could_not_take_the_error(tmp_path, monkeypatch):
+    assert "error: the trainer ended with exit code 1" in failure(Outcome(1), tmp_path / "train.log", None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    lines = failure(Outcome(1), tmp_path / "train.log", None)
+    assert any(line.startswith("error: the disk of ") for line in lines)
+    assert any(line.startswith("  fix: ") and "make room" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_file_that_a_full_disk_cannot_take_leaves_nothing_behind(tmp_path, monkeypatch, number):
+    def full(*_):
+        raise OSError(number, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    assert "make room" in mistake(lambda: write_json(tmp_path / "report.json", {"a": "b"})).fix
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_more_steps_repeat_a_recipe_by_path_its_variables_and_arguments(tmp_path, monkeypatch):
