@@ -1,0 +1,86 @@
+"""Lists and objects written as text: as JSON, and as Python, pandas and NumPy print them into a cell."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+_WORDS = {"nan": None, "inf": float("inf"), "null": None, "true": True, "false": False}
+_MEANT = re.compile(r"""\s*[\[{][\s\[{(]*['"].*[\]}]\s*""", re.DOTALL)
+_ENDS = (tokenize.STRING, tokenize.NUMBER, tokenize.NAME)
+_NO_TEXT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+
+
+def written(value: Any) -> Any:
+    """The list or object that a text writes, in any of these forms; the value itself where it is no such text."""
+    if not isinstance(value, str):
+        return value
+    found = in_json(value)
+    return value if (found := in_python(value) if found is None else found) is None else found
+
+
+def in_json(text: str) -> list[Any] | dict[str, Any] | None:
+    """The list or object that JSON writes as this text."""
+    if not text.lstrip().startswith(("[", "{")):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list | dict) else None
+
+
+def in_python(text: str) -> list[Any] | dict[str, Any] | None:
+    """The list or object that Python or NumPy prints as this text, for instance `[{'a': array([1, 2], dtype=int64)}]`.
+
+    None for every other text, also for a list that NumPy shortened with `...`.
+    """
+    if not text.lstrip().startswith(("[", "{")):
+        return None
+    try:
+        value = _value(ast.parse(" ".join(_with_commas(text.strip())), mode="eval").body)
+    except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError):
+        return None
+    return value if isinstance(value, list | dict) else None
+
+
+def is_meant_as_one(text: str) -> bool:
+    """Whether a text can only be meant as a list or object of texts: a bracket, a quote, and a bracket at the end."""
+    return _MEANT.fullmatch(text) is not None
+
+
+def _with_commas(text: str) -> Iterator[str]:
+    """The tokens of a printed value, with the commas that NumPy leaves out: ['a' 'b'] would be one text to Python."""
+    after_value = after_name = False
+    for kind, word, *_ in tokenize.generate_tokens(io.StringIO(text).readline):
+        if kind in _NO_TEXT:
+            continue
+        if after_value and (kind in _ENDS or word in ("[", "{", "-") or (word == "(" and not after_name)):
+            yield ","
+        yield word
+        after_value, after_name = kind in _ENDS or word in ("]", "}", ")"), kind == tokenize.NAME
+
+
+def _value(node: ast.expr) -> Any:
+    """The value of an expression of constants. Raises ValueError for any other."""
+    match node:
+        case ast.Constant(value=str() | int() | float() | None):
+            return node.value
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item) for item in items]
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            return dict(zip(map(str, map(_value, filter(None, keys))), map(_value, values), strict=True))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.Name(id=name) if name in _WORDS:
+            return _WORDS[name]
+        case ast.Attribute(value=ast.Name(id="np"), attr="True_" | "False_" as name):
+            return name == "True_"
+        case ast.Call(func=ast.Name(id="array" | "list") | ast.Attribute(value=ast.Name(id="np")), args=[item]):
+            return _value(item)
+    raise ValueError(f"{ast.unparse(node)} is no value")
