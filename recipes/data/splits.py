@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -28,10 +30,20 @@ MOST_VALIDATION = 500
 """Most validation rows of one data source: further rows cost time at every validation and tell little more."""
 
 
+_WIDE = {0xFF01 + offset: 0x21 + offset for offset in range(94)}
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+
+
+def _as_read(text: str) -> str:
+    """A text apart from what a reader does not see: case, blanks, composed letters, full width, zero-width signs."""
+    text = unicodedata.normalize("NFC", _UNSEEN.sub("", text.translate(_WIDE))).casefold()
+    return re.sub(" (?=[?!;:])", "", " ".join(text.split()))
+
+
 class Prompts:
     """The prompts of many rows: which rows are held out for validation, and which share a prompt or an image.
 
-    Two prompts are the same if their messages, apart from case and blanks, and the bytes of their images are the same.
+    Two prompts are the same if their messages, as `_as_read` has them, and the bytes of their images are the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -42,7 +54,7 @@ class Prompts:
 
     def add(self, data_source: str, texts: Iterable[str], images: Sequence[bytes] = ()) -> None:
         """Take in a row: its data source, the contents of its messages, its encoded images."""
-        text = "\0".join(" ".join(content.casefold().split()) for content in texts).encode()
+        text = "\0".join(map(_as_read, texts)).encode("utf-8", "surrogatepass")
         keys = [self._fingerprint(image) for image in images]
         prompt = self._fingerprint(text + b"\0" + b"".join(key.to_bytes(8, "little") for key in keys))
         self._sources.append(data_source)

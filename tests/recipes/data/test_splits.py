@@ -48,10 +48,13 @@ def test_the_share_bounds_rows_and_prompts_and_nothing_is_on_both_sides(rows, sh
 
 
 def test_training_rows_with_a_prompt_or_an_image_of_the_validation_data_are_found():
-    val = prompts([("vision", "another question", [b"seen"]), ("qa", "Text  only", ()), ("qa", "not chosen", ())])
-    seen = [("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ())]
-    train = prompts([("v", "q", [b"new"]), *seen, ("x", "not chosen", ())])
-    assert train.shared_with(val.keys([True, True, False])) == [False, True, True, False]
+    spelled = ("où?", "ou\u0300 ?", "１ + 1", "\u200b1\u00a0+ 1")
+    seen = [("v", "q", [b"new", b"seen"]), ("x", "text ONLY", ()), ("x", spelled[1], ()), ("x", spelled[3], ())]
+    val = prompts(
+        [("vision", "another", [b"seen"]), *[("qa", text, ()) for text in ("Text  only", *spelled[::2], "not")]]
+    )
+    train = prompts([("v", "q", [b"new"]), *seen, ("x", "not", ())])
+    assert train.shared_with(val.keys([True] * 4 + [False])) == [False, True, True, True, True, False]
 
 
 def test_large_sources_have_an_upper_bound_and_every_source_gives_something():
