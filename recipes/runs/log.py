@@ -56,6 +56,27 @@ def phase_of(line: Line) -> str | None:
     return next((phase for printed, phase in PHASES.items() if printed in line.text), None)
 
 
+_ROWS = re.compile(r"(filter dataset len: |dataset len: |selected )(\d+)")
+"""What verl prints of a data set that it reads: its rows, those that it takes, and those that its filter leaves."""
+
+
+class DroppedRows:
+    """The rows that verl's filter drops while it reads the data, whatever was counted before the start."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def read(self, line: Line) -> str | None:
+        """A note where the filter dropped rows; None for all other lines."""
+        if not (found := _ROWS.match(line.text)):
+            return None
+        rows, before = int(found[2]), self._rows
+        self._rows = rows
+        if not found[1].startswith("filter") or rows == before:
+            return None
+        return f"the trainer dropped {before - rows:,} of {before:,} rows: prompts that are too long or cannot be read"
+
+
 _REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
 _START = "Traceback (most recent call last):"

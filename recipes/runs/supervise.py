@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import reward_call
 from recipes.config.variables import positive_number
-from recipes.data.rows import prompt_column, prompt_template, rows_digest
+from recipes.data.rows import answer_column, prompt_column, prompt_template, rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.errors import counted
 from recipes.files import json_sha256
@@ -25,7 +25,7 @@ from recipes.rewards.identity import reward_digest
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import Health
-from recipes.runs.log import LogReader, TrainerError, first_error, phase_of
+from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.responses import held_out
@@ -152,6 +152,7 @@ def supervise(
     watchdog, lines = Watchdog(limit_s, time.monotonic(), crowding=crowding), LogReader(log, offset)
     faults: list[str] = []
     seen: list[Step] = []
+    dropped = DroppedRows()
 
     def look() -> None:
         """Print what is new."""
@@ -160,6 +161,8 @@ def supervise(
             watchdog.note_output(now)
         for phase in filter(None, map(phase_of, new)):
             progress.phase(phase)
+        for note in filter(None, map(dropped.read, new)):
+            progress.note(f"note: {note} ({relative_to_cwd(log)})")
         for step in metrics.poll():
             watchdog.note_step(now)
             progress.step(step)
@@ -265,7 +268,7 @@ def _reward(recipe: Recipe) -> str:
 
 def validation_digest(recipe: Recipe) -> str:
     """A digest of what a validation asks and how it samples: rows, columns, longest response and sampling."""
-    read = [prompt_column(recipe), recipe.data.answer_key, prompt_template(recipe), recipe.data.max_response_length]
+    read = [prompt_column(recipe), answer_column(recipe), prompt_template(recipe), recipe.data.max_response_length]
     sampling = recipe.worker.rollout.val_override_config.model_dump()
     return json_sha256([rows_digest(recipe, "data.val_files"), read, sampling])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.runs.log import LogReader, clean, first_error
+from recipes.runs.log import DroppedRows, LogReader, clean, first_error
 
 
 def test_half_lines_wait_carriage_returns_end_lines_and_bytes_that_are_no_text_pass(tmp_path):
@@ -16,6 +16,14 @@ def test_half_lines_wait_carriage_returns_end_lines_and_bytes_that_are_no_text_p
         file.write(b"o\n\n\xff\xfe three\n")
         assert [line.text[-5:] for line in reader.read()] == ["two", "three"]
     assert reader.read() == []
+
+
+def test_rows_that_the_trainers_filter_drops_are_said_with_their_number():
+    printed = ["dataset len: 285", "filter dataset len: 284", "dataset len: 30", "filter dataset len: 30"]
+    printed += ["dataset len: 300", "selected 50 random samples out of 300", "filter dataset len: 48"]
+    dropped = DroppedRows()
+    said = [note for line in printed if (note := dropped.read(clean(f"(TaskRunner pid=7) {line}")))]
+    assert [note.split(":")[0] for note in said] == [f"the trainer dropped {n} rows" for n in ("1 of 285", "2 of 50")]
 
 
 RAY_CHAIN = """\
