@@ -148,10 +148,11 @@ def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
     notes += [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
     if dumps:
         return dumps
+    why = "".join(f"; {note}" for note in wrong[:1])
     raise RecipeError(
-        f"the run {run.name} has no validation responses",
+        f"the run {run.name} has no validation responses to compare{why}",
         where=str(run.folder / "validation"),
-        fix="train with VAL_FREQ set",
+        fix="" if wrong else "train with VAL_FREQ set",
     )
 
 
