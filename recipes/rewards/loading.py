@@ -58,7 +58,9 @@ def load_reward(location: str | Path) -> ModuleType:
         module = _run(path)
     except Exception as error:
         what = f"the reward file fails at import: {type(error).__name__}: {error}"
-        raise RecipeError(what, where=str(path), fix="mend it") from error
+        lost = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        fix = f"install it: pip install {lost}; or mend the import" if lost else "mend it"
+        raise RecipeError(what, where=str(path), fix=fix) from error
     if name and not callable(getattr(module, name, None)):
         raise RecipeError(f"{path} has no function {name}", where=str(location), fix="name one that it defines")
     return module
