@@ -172,6 +172,7 @@ def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dic
 
     values = {key: value(key, leaf) for key, leaf in leaves(Recipe).items() if key not in _LAUNCHERS}
     values["data.prompt_key"] = values["data.prompt_key"] or ("problem" if recipe.engine == "easyr1" else "prompt")
+    values["data.answer_key"] = values["data.answer_key"] or "answer"
     return values | {f"verl.{name}": value for name, value in flatten(recipe.verl).items()}
 
 

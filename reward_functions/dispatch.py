@@ -23,7 +23,7 @@ from typing import Any
 REWARD_NAME = "dispatch"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
 
-MOST_PROBLEMS = 10  # the most that `check_sources` lists
+MOST_PROBLEMS = 20  # the most that `check_sources` lists
 
 REASONS = (
     "correct",
@@ -116,6 +116,11 @@ def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> l
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # programs run in parallel
         return list(pool.map(scored, reward_inputs))
+
+
+def known_sources() -> tuple[str, ...]:
+    """The data sources that have rules."""
+    return tuple(judges.SOURCES)
 
 
 def check_sources(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,23 @@ def located(
         if kind is None or not value:
             continue
         by_user, with_function = key in sources and sources[key].by_user, key.endswith("reward_function")
-        if isinstance(value, str):
+        if kind == "data":
+            names = value if isinstance(value, list) else [value]
+            whole = ",".join(map(str, names))  # one name that has a comma, which a variable takes for several
+            names = [whole] if Path(whole).is_file() else names
+            found = [each for name in names for each in _matching(_absolute(str(name), kind, by_user, with_function))]
+            changed[key] = found if isinstance(value, list) or len(found) > 1 else found[0]
+        elif isinstance(value, str):
             changed[key] = _absolute(value, kind, by_user, with_function)
         elif isinstance(value, list):
             changed[key] = [_absolute(str(text), kind, by_user, with_function) for text in value]
     return changed
+
+
+def _matching(path: str) -> list[str]:
+    """The files that a pattern such as `train-*.parquet` names, in order; the path itself where it is no pattern."""
+    found = sorted(glob(path)) if has_magic(path) and not Path(path).exists() else []
+    return found or [path]
 
 
 def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
@@ -90,7 +103,7 @@ def _on_hub(text: str, kind: str) -> bool:
     if _SCHEME.match(text):
         return True
     if kind == "data":
-        return "@" in text and Path(text).suffix != ".parquet"
+        return "@" in text and not any((base / text).is_file() for base in (Path.cwd(), ROOT))
     if kind != "model" or text.startswith((".", "~", "/", "artifacts/")):
         return False
     folder = text.split("/", 1)[0]  # a name that begins with an existing folder is a path, even if the rest is missing

@@ -6,17 +6,19 @@ import json
 import pickle
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from recipes import pictures
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import leaves
+from recipes.data.hub import from_hub
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import is_to_make, make_missing
@@ -27,7 +29,6 @@ from recipes.data.readers import (
     Place,
     Record,
     RecordError,
-    has_whole_truths,
     image_bytes,
     records,
     whole,
@@ -40,10 +41,12 @@ from recipes.data.rows import (
     engine_columns,
     make_row,
     prompt_column,
+    schema_of,
     write_data,
     write_split,
 )
 from recipes.data.splits import MOST_VALIDATION, Prompts
+from recipes.data.written import written
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config
@@ -52,6 +55,7 @@ from recipes.progress_bar import progress_bar
 from recipes.rewards.loading import load_reward
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from jinja2 import Template
     from rich.progress import Progress
 
@@ -72,18 +76,13 @@ class Conversion:
     columns: Columns = field(default_factory=Columns)
     val_share: float = 0.05  # share of each source that is held out by the rule of `Prompts.held_out`
     seed: int = 1  # seed for the choice of held-out prompts
+    image_dir: Path | None = None  # where relative paths of images start; None: at the folder of the record's file
 
     @cached_property
     def digests(self) -> dict[Path, str]:
-        """SHA-256 of every file that the rows depend on, images aside. Raises RecipeError for a missing file."""
-        digests = {}
-        for path in (*self.train, *self.val, *filter(None, (self.system_prompt, self.template))):
-            if not path.is_file():
-                where = "the data: train_files, val_files, system_prompt, format_prompt"
-                fix = "mend the path; a relative one starts where you stand"
-                raise RecipeError(f"the file {path} does not exist", where=where, fix=fix)
-            digests[path] = sha256(path)
-        return digests
+        """SHA-256 of every file that the rows depend on, images aside."""
+        others = filter(None, (self.system_prompt, self.template))
+        return {path: sha256(path) for path in (*self.train, *self.val, *others)}
 
     @property
     def folder(self) -> Path:
@@ -96,6 +95,7 @@ class Conversion:
             facts[name] = [(str(path.parent), path.suffix.lower(), self.digests[path]) for path in files]
         for name in ("system_prompt", "template"):
             facts[name] = facts[name] and self.digests[facts[name]]
+        facts["image_dir"] = facts["image_dir"] and str(facts["image_dir"])
         stem = re.sub(r"[^\w-]+", "_", self.train[0].stem)[:40] or "data"
         return data_dir("custom") / f"{stem}-{json_sha256(facts)[:12]}"
 
@@ -109,10 +109,11 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
         question = IMAGE_MARK * len(record.images) + question
     if template is not None:
-        fix = f"mend {template.filename}, which may use content, prompt, data_source"
+        fix = f"mend {template.filename}, which may use content (or prompt), data_source and the row's other columns"
         try:
             # `content` is EasyR1's name for the question.
-            question = template.render(content=question, prompt=question, data_source=record.data_source)
+            own = {"content": question, "prompt": question, "data_source": record.data_source}
+            question = template.render({**{name: written(value) for name, value in record.rest.items()}, **own})
         except (TemplateError, TypeError) as error:
             raise RecordError(f"the template fails: {error}", record.place, fix) from error
         if not question.strip():
@@ -167,6 +168,8 @@ class _Part:
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
         self.files: pictures.Files = {}
+        self.unshown = Counter[str]()  # column -> rows whose prompt does not show it, of `SHOWN`
+        self._of_verl = False  # whether some rows have verl's columns, and keep their own
         self._whole, self._truth = whole_columns, conversion.columns.ground_truth
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
@@ -177,8 +180,9 @@ class _Part:
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
-                shown = [image_bytes(image, record.place, self.files) for image in record.images]
-                row = _row(record, _messages(record, system, template), shown)
+                folder = conversion.image_dir or Path(record.place.file).parent
+                shown = [image_bytes(image, folder, record.place, self.files) for image in record.images]
+                row = _row(record, _messages(record, system, template), shown, conversion.columns)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
             except RecordError as error:
@@ -188,12 +192,23 @@ class _Part:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
+            self.unshown.update(_unshown(record, row["problem"]))
+            keeps = record.finished is not None and conversion.columns.engine == "verl"
+            self._of_verl |= keeps
             for name, value in record.rest.items():
                 is_fraction = isinstance(value, float) and not value.is_integer()
                 self._whole[name] = self._whole.get(name, True) and not is_fraction
-            pickle.dump((row, record.rest, shown), self._kept)
+            pickle.dump((row, None if keeps else record.rest, shown), self._kept)
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
+
+    def schema(self, with_images: bool) -> pa.Schema | None:
+        """The columns of all rows, where some are verl's; None where `make_row` made all."""
+        if not self._of_verl:
+            return None
+        self._kept.seek(0)
+        rows = (pickle.load(self._kept)[0] for _ in range(len(self.prompts)))
+        return schema_of(rows, with_images=with_images)
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
         """Yield the rows where `mask` is true, ready to be written."""
@@ -201,46 +216,72 @@ class _Part:
         index = 0
         for is_chosen in mask:
             row, rest, pictures = pickle.load(self._kept)
-            if is_chosen:
+            if not is_chosen:
+                continue
+            if rest is not None:
                 # A column that only other records have is None here, as in a data set of TRL's.
                 fields = {name: rest.get(name) for name in self._whole if name in rest or name != self._truth}
                 fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
                 row["extra_info"] |= {"split": split, "index": index}
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
-                index += 1
-                if with_images:
-                    row["images"] = [{"bytes": picture} for picture in pictures]
-                yield row
+            index += 1
+            if with_images:
+                row["images"] = [{"bytes": picture} for picture in pictures]
+            yield row
 
 
-def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes]) -> Row:
+SHOWN = ("options", "choices", "system")
+"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's."""
+
+
+def _unshown(record: Record, prompt: str) -> list[str]:
+    """The columns of `SHOWN` that a record has and that its prompt does not contain."""
+
+    def texts(value: Any) -> list[str]:
+        parts = list(value.values()) if isinstance(value, dict) else value
+        return [text for part in parts for text in texts(part)] if isinstance(parts, list) else [str(parts)]
+
+    there = {name: written(record.rest[name]) for name in SHOWN if record.rest.get(name)}
+    return [name for name, value in there.items() if not all(text in prompt for text in texts(value))]
+
+
+def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], columns: Columns) -> Row:
     source, truth = record.data_source, record.ground_truth
+    # From the record's own messages, so that another template does not change the ids.
+    id = record.id or content_id(source, record.messages, truth, pictures)
+    info = {
+        "split": "",
+        "index": 0,
+        "file": Path(record.place.file).name,
+        "line": record.place.number,
+        "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
+        "solution": record.solution,
+        "fields": "",
+    }
     try:
         row = make_row(
             data_source=source,
             prompt=messages,
             ground_truth=truth,
             ability=source,
-            extra_info={
-                "split": "",
-                "index": 0,
-                "file": Path(record.place.file).name,
-                "line": record.place.number,
-                "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
-                "solution": record.solution,
-                "fields": "",
-            },
+            extra_info=info,
             images=pictures or None,
-            # From the record's own messages, so that another template does not change the ids.
-            id=record.id or content_id(source, record.messages, truth, pictures),
+            id=id,
         )
     except RecipeError as error:
         raise RecordError(error.what, record.place, error.fix) from error
     row.pop("images", None)
+    own = record.finished
     # Of a row EasyR1 passes a reward only this column and the id. `rewards/easyr1.py` takes the data source out
     # of it for rewards of verl's form; `reward_functions/dispatch.py` does so itself.
-    row["answer"] = json.dumps({"data_source": source, "ground_truth": truth}, ensure_ascii=False)
-    return row
+    envelope = {"data_source": source, "ground_truth": truth if own is None else own["reward_model"]["ground_truth"]}
+    row["answer"] = json.dumps(envelope, ensure_ascii=False, default=str)
+    if own is None or columns.engine == "easyr1":
+        return row
+    # A row of verl's keeps all that it has, as one does that is not converted.
+    kept = {name: value for name, value in own.items() if name != columns.images}
+    ours = {"problem": row["problem"], "answer": row["answer"], "ability": source}
+    return cast("Row", {**ours, **kept, "id": id, "data_source": source, "prompt": messages})
 
 
 def converted(folder: Path) -> list[Manifest] | None:
@@ -262,7 +303,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
     Raises:
         RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
     """
-    digests, mistakes, columns = conversion.digests, _mistakes(conversion), dict[str, bool]()
+    digests, mistakes, columns = conversion.digests, Mistakes(conversion.columns), dict[str, bool]()
     with progress_bar() as progress:
         train = test = _Part(conversion.train, conversion, mistakes, progress, columns)
         if conversion.val:
@@ -273,7 +314,9 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         if all(shared) or not any(validates):
             raise RecipeError(
                 f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
-                "train and validate: the minimum is two, and a prompt or an image is on one side only",
+                "train and validate: the minimum is two, and a prompt or an image is on one side only"
+                + ", here that of the validation data"
+                * bool(conversion.val),
                 where=", ".join(map(str, (*conversion.train, *conversion.val))),
                 fix="add records with other prompts and images, or give other validation data with --val_data",
             )
@@ -290,11 +333,12 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "command": command,
                 "seed": conversion.seed,
                 "settings": {"files": made_from, "val_share": share},
-                "counts": {"most_images": most_images},
+                "counts": {"most_images": most_images, "unshown": part.unshown},
                 "dropped": dropped,
             }
-            tracked = progress.track(rows, total=sum(mask), description=name)
-            return Split(name, tracked, facts, counted_by=lambda row: {"data_sources": row["data_source"]})
+            tracked, by_source = progress.track(rows, total=sum(mask), description=name), "data_sources"
+            schema = part.schema(most_images > 0)
+            return Split(name, tracked, facts, schema=schema, counted_by=lambda row: {by_source: row["data_source"]})
 
         count = sum(shared) - (0 if conversion.val else sum(validates))
         left_out = {HELD_OUT: count} if count else {}
@@ -302,11 +346,6 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         manifests = write_data(folder, both, force=True)[0]
         pictures.remember(folder, train.files | test.files)
         return manifests
-
-
-def _mistakes(conversion: Conversion) -> Mistakes:
-    columns, files = conversion.columns, (*conversion.train, *conversion.val)
-    return Mistakes(replace(columns, whole_truths=has_whole_truths(files, columns)))
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
@@ -321,18 +360,19 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
     """
     if not path.is_file():
         raise RecipeError(f"there is no data file {path}", where="--data", fix="name a file that exists")
-    if is_finished(path, recipe):
+    if is_finished(path, recipe) and not _changes_rows(recipe):
         return path
     conversion = _settings(recipe, (path.absolute(),), ())
     target = conversion.folder.with_name(f"{conversion.folder.name}-whole") / "all.parquet"
     if not target.is_file() or not pictures.unchanged(target.parent):
-        mistakes = _mistakes(conversion)
+        mistakes = Mistakes(conversion.columns)
         with progress_bar() as progress:
             part = _Part(conversion.train, conversion, mistakes, progress, {})
         mistakes.check()
         every = [True] * len(part.prompts)
         rows = part.rows(every, "test", with_images=part.most_images > 0)
-        write_split(target, rows, {"task": "custom", "split": "all", "command": command, "source": str(path)})
+        facts = {"task": "custom", "split": "all", "command": command, "source": str(path)}
+        write_split(target, rows, facts, schema=part.schema(part.most_images > 0))
         pictures.remember(target.parent, part.files)
     return target
 
@@ -344,7 +384,8 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
     The training and validation files are converted if one of them is not finished (`is_finished`): JSON, JSONL, CSV, or
     parquet without the engine's columns. Without a validation file, the training files are always converted, and a
-    share of their rows is held out for validation. Nothing is converted where a file is on a hub or behind a URL.
+    share of their rows is held out for validation. For verl, rows of a hub are loaded first; nothing is converted where
+    a file is behind a URL.
 
     Args:
         recipe: as loaded.
@@ -356,9 +397,12 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     """
     if make:
         make_missing(recipe, log)
-    conversion = None if is_to_make(recipe) else _conversion(recipe)
-    if conversion is None:
+    recipe = from_hub(recipe, log)
+    if is_to_make(recipe):
         return recipe
+    conversion = _conversion(recipe)
+    if conversion is None:
+        return _room_for_prompts(recipe)
     folder = conversion.folder
     splits = converted(folder)
     if splits is None:
@@ -372,17 +416,19 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     if train.counts["most_images"] and not recipe.source_of("worker.rollout.limit_images").by_user:
         changes["worker.rollout.limit_images"] = train.counts["most_images"]
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
-    return _room_for_prompts(recipe, folder)
+    return _room_for_prompts(recipe)
 
 
-def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
+def _room_for_prompts(recipe: Recipe) -> Recipe:
     """Raise the embedded model's prompt limit to the longest prompt, as far as the model's positions allow: its
     tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
+    files = [Path(key.path) for key in path_keys(recipe) if key.kind == "data" and key.source.layer != "embedded"]
     if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
         return recipe
-    longest = max(max(count_split(folder / f"{name}.parquet", str(here)), default=0) for name in ("train", "test"))
+    files = [path for path in files if (schema := _schema(path)) is not None and "prompt" in schema.names]
+    longest = max((max(count_split(path, str(here)), default=0) for path in files), default=0)
     positions = text_config(model_config(here)).get("max_position_embeddings", longest)
     room = min(longest, positions - settings.max_response_length)
     if room <= settings.max_prompt_length:
@@ -390,7 +436,9 @@ def _room_for_prompts(recipe: Recipe, folder: Path) -> Recipe:
     return replaced(recipe, {limit: room}, "the longest prompt in the embedded model's tokens")
 
 
-_USED_UP = ("system_prompt", "format_prompt", "data_source", "val_share", "prompt_key", "answer_key", "image_key")
+_USED_UP = (
+    "system_prompt", "format_prompt", "data_source", "val_share", "prompt_key", "answer_key", "image_key", "image_dir",
+)  # fmt: skip
 _OF_CONVERTED = {f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in _USED_UP}
 """Keys of converted rows: their text is finished, and their columns have our names."""
 
@@ -404,19 +452,30 @@ def _conversion(recipe: Recipe) -> Conversion | None:
     """Return what has to be converted; None where all rows are finished."""
     keys = [key for key in path_keys(recipe) if key.kind == "data"]
     train, val = (tuple(Path(key.path) for key in keys if key.key == f"data.{part}_files") for part in ("train", "val"))
-    finished = val and all(is_finished(path, recipe) for path in (*train, *val))
+    finished = val and not _changes_rows(recipe) and all(is_finished(path, recipe) for path in (*train, *val))
     if not train or finished or any(key.on_hub for key in keys):
         return None
+    for key in keys:
+        if not Path(key.path).is_file():
+            kind = "is a folder" if Path(key.path).is_dir() else "does not exist"
+            fix = (
+                "name its files, in quotes: --data 'FOLDER/train-*.parquet'; a relative path starts where you stand, "
+                "in a recipe file at the repository's root, and a comma separates names"
+            )
+            raise recipe.error(f"the data file {key.path} {kind}", fix, key.key)
     return _settings(recipe, train, val)
+
+
+def _changes_rows(recipe: Recipe) -> bool:
+    """Whether the recipe asks for what finished rows get by a conversion alone."""
+    data = recipe.data
+    of_easyr1 = (data.format_prompt, data.answer_key, data.image_dir) if recipe.engine != "easyr1" else ()
+    return any((data.data_source, data.system_prompt, *of_easyr1))
 
 
 def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
     """Return how a recipe converts files. A user's own reward needs no data source, and may need no ground truth."""
     data, ours = recipe.data, Columns()
-
-    def given(key: str, default: str) -> str:
-        return str(recipe.value(key)) if recipe.source_of(key).by_user else default
-
     own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
     return Conversion(
@@ -425,38 +484,52 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
         Path(data.system_prompt) if data.system_prompt else None,
         Path(data.format_prompt) if data.format_prompt else None,
         Columns(
-            given("data.prompt_key", ours.prompt),
-            given("data.answer_key", ours.ground_truth),
-            given("data.image_key", ours.images),
-            data.data_source or (recipe.name if own else None),
+            data.prompt_key or ours.prompt,
+            data.answer_key or ours.ground_truth,
+            data.image_key,
+            data.data_source,
             not own,
             tuple(getattr(asked, "known_sources", tuple)()),
-            recipe.engine != "easyr1",
+            recipe.engine,
+            recipe.name if own else None,
         ),
         data.val_share,
         abs(data.seed),
+        Path(data.image_dir) if data.image_dir else None,
     )
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Whether a file is parquet with the engine's columns; for verl, its prompts must be chat messages, not texts.
+    """Whether a file is parquet with the engine's columns; for verl, its prompts must be messages of one text each.
 
     A broken parquet file counts as finished: the preflight reports it.
     """
+    import pyarrow as pa
+
     if path.suffix.lower() != ".parquet":
         return False
+    schema = _schema(path)
+    if schema is None:
+        return True
+    if not set(schema.names) >= {name.split(".")[0] for name in engine_columns(recipe)}:
+        return False
+    if recipe.engine == "easyr1":
+        return True
+    message = getattr(schema.field(prompt_column(recipe)).type, "value_type", None)
+    if not (isinstance(message, pa.StructType) and isinstance(schema.field("reward_model").type, pa.StructType)):
+        return False
+    return message.get_field_index("content") >= 0 and message.field("content").type in (pa.string(), pa.large_string())
+
+
+def _schema(path: Path) -> pa.Schema | None:
+    """The schema of a parquet file; None where it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.read_schema(path)
+        return pq.read_schema(path)
     except (OSError, pa.ArrowException):
-        return True
-    if not set(schema.names) >= {name.split(".")[0] for name in engine_columns(recipe)}:
-        return False
-    prompt = prompt_column(recipe)
-    texts = (pa.string(), pa.large_string())
-    return recipe.engine != "verl" or prompt not in schema.names or schema.field(prompt).type not in texts
+        return None
 
 
 def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:
@@ -469,6 +542,9 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts, {MOST_VALIDATION} at most"
         lines.append(f"note: no validation data given: {share} are held out for it")
+    for name, count in train.counts["unshown"].items():
+        fix = f"--template FILE can: a file with {{{{ content }}}} and {{{{ {name} }}}}"
+        lines.append(f"note: {count:,} prompts do not show their row's column {name}; {fix}")
     if held_out := train.dropped.get(HELD_OUT):
         lines.append(
             f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes import pictures
-from recipes.data.rows import conversation_mistake, read_rows
+from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
+from recipes.data.written import in_json, in_python, is_meant_as_one, written
 from recipes.errors import RecipeError
 
 WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
+"""A whole number as pandas writes it where the column had gaps."""
+CHAT_BEGINS = re.compile(r"""\s*\[\s*\{\s*['"](role|content|from|value)['"]""")
 BOM = b"\xef\xbb\xbf"
 CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has the last message"""
 
@@ -39,11 +42,11 @@ class Columns:
     prompt: str = "prompt"
     ground_truth: str = "ground_truth"
     images: str = "images"
-    data_source: str | None = None  # the source of records that name none
+    data_source: str | None = None  # the source of every record, whatever the file says
     truth_needed: bool = True  # a record without a ground truth is a mistake
     sources: tuple[str, ...] = ()  # data sources that the reward knows; empty where it takes any
-    turns: bool = True  # a prompt may have several messages of the user, which EasyR1 does not take
-    whole_truths: bool = False  # whether a truth 7.0 in a CSV file is 7, see `has_whole_truths`
+    engine: str = "verl"
+    unnamed: str | None = None  # the source of records that name none
 
     def __post_init__(self) -> None:
         """Raise RecipeError if one column is given for two fields."""
@@ -121,6 +124,7 @@ class Record:
     # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`, or if it is no text: a
     # reward of TRL's form gets them as they are.
     rest: Mapping[str, Any]
+    finished: dict[str, Any] | None  # the whole row, with its truth as it is, where it has verl's columns
 
 
 def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
@@ -132,7 +136,7 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
             raise RecipeError(what, where=str(path), fix=fix)
         found = reader(path, mistakes)
         first = list(islice(found, FIRST))
-        there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in raw)
+        there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in _fields(raw))
         if there and (unmapped := _unmapped(list(there), path, mistakes.columns)):
             mistakes.add(unmapped)
             continue
@@ -148,61 +152,116 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
 
 
 def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
-    """Return the record behind a JSON value. Raises RecordError that names the place, and the field at fault."""
+    """Return the record behind a row. Raises RecordError that names the place, and the field at fault."""
     if not isinstance(raw, dict):
         raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
-    raw = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in raw.items()}
-    given = {name: value for name, value in raw.items() if value is not None}
-    given.setdefault("data_source", columns.data_source)
-    for name in (columns.prompt, *([columns.ground_truth] if columns.truth_needed else []), "data_source"):
-        if given.get(name) is None:
-            what = f"the field {name} is null" if name in raw else f"there is no field {name}"
-            raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
-    prompt, source, solution = given[columns.prompt], given["data_source"], given.get("solution", "")
+    own = _fields(raw)
+    fields = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in own.items()}
+    given = {name: value for name, value in fields.items() if value is not None}
+    source = columns.data_source or given.get("data_source") or columns.unnamed
+    needed = {name: given.get(name) for name in (columns.prompt, *[columns.ground_truth] * columns.truth_needed)}
+    needed["data_source"] = source
+    if lacking := next((name for name, value in needed.items() if value is None), None):
+        what = f"the field {lacking} is null" if lacking in fields else f"there is no field {lacking}"
+        raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
     if not isinstance(source, str) or not source.strip():
         raise RecordError(f"data_source is {_abbreviated(source)}, not the name of a reward", place)
     if columns.sources and source.strip() not in columns.sources:
         what = f"the reward has no rules for the data source {source.strip()!r}"
-        raise RecordError(what, place, f"use one of {', '.join(columns.sources)}")
+        raise RecordError(what, place, f"use one of {', '.join(columns.sources)}, for all rows by --data_source")
+    truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
+    if own is not raw:
+        finished = {name: own[name] for name in raw}
+        finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}
+        solution = solution if isinstance(solution, str) else ""
     if not isinstance(solution, str):
         raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
     used = [columns.prompt, columns.images, "data_source", "solution", "id"]
-    if columns.ground_truth == "ground_truth" and isinstance(raw.get("ground_truth"), str | None):
+    used += ["reward_model", "extra_info"] if finished else []
+    if columns.ground_truth == "ground_truth" and isinstance(fields.get("ground_truth"), str | None):
         used.append("ground_truth")
+    prompt = given[columns.prompt]
+    chat = _chat(prompt, columns.prompt, place)
+    messages, shown = _messages(prompt if chat is None else chat, columns, place)
+    shown = written(given.get(columns.images) or shown)
     return Record(
         place,
-        _messages(prompt, columns, place),
-        isinstance(prompt, list),
-        _truth(given[columns.ground_truth], columns.ground_truth, place) if columns.ground_truth in given else "",
+        messages,
+        chat is not None,
+        "" if truth is None else _truth(present(truth), columns.ground_truth, place),
         source.strip(),
-        shown if isinstance(shown := given.get(columns.images) or [], list) else [shown],
+        shown if isinstance(shown, list) else [shown],
         solution,
         _id(given.get("id", ""), place),
-        {name: value for name, value in raw.items() if name not in used},
+        {name: value for name, value in fields.items() if name not in used},
+        finished,
     )
 
 
-def _messages(prompt: Any, columns: Columns, place: Place) -> list[dict[str, str]]:
-    column = columns.prompt
-    if isinstance(prompt, str):
+def _fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """A record's fields; those of a row of verl's are also its ground truth and its worked answer. Others are `raw`."""
+    model, extra = written(raw.get("reward_model")), written(raw.get("extra_info"))
+    if not isinstance(model, dict) or "ground_truth" not in model:
+        return raw
+    solution = extra.get("solution") if isinstance(extra, dict) else None
+    opened = {"reward_model": model, **({"extra_info": extra} if "extra_info" in raw else {})}
+    return {"ground_truth": model["ground_truth"], "solution": solution, **raw, **opened}
+
+
+def present(value: Any) -> Any:
+    """A value without the keys that are null at any depth: arrow gives all objects of a column the same keys."""
+    if isinstance(value, dict):
+        return {name: present(each) for name, each in value.items() if each is not None}
+    return [present(each) for each in value] if isinstance(value, list) else value
+
+
+def _chat(prompt: Any, column: str, place: Place) -> list[Any] | None:
+    """The chat messages of a prompt, which may be written as text; None where it is a question."""
+    found = written(prompt)
+    if isinstance(prompt, str) and not (isinstance(found, list) and CHAT_BEGINS.match(prompt)):
+        if CHAT_BEGINS.match(prompt):
+            raise RecordError(f"{column} begins like chat messages, and is neither JSON nor Python", place, CHAT)
         if not prompt.strip():
             raise RecordError(f"{column} is empty", place)
-        return [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, list) or not prompt:
+        return None
+    if not isinstance(found, list) or not found:
         raise RecordError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages", place)
-    for message in prompt:
-        what = ""
+    return found
+
+
+def _messages(prompt: str | list[Any], columns: Columns, place: Place) -> tuple[list[dict[str, str]], list[Any]]:
+    """Messages of one text each, with `<image>` where a part is an image, and the images that such parts hold."""
+    column, images, messages = columns.prompt, list[Any](), list[dict[str, str]]()
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}], []
+    for message in map(present, prompt):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             what = f"{column}: the chat message {_abbreviated(message)} has not just role and content"
-        elif not isinstance(message["content"], str) or not message["content"].strip():
-            what = f"{column}: the content of a chat message is {_abbreviated(message['content'])}, not a text"
-        if what:
             raise RecordError(what, place, CHAT)
-    if mistake := conversation_mistake(prompt):
+        content = message["content"]
+        if isinstance(content, list):
+            content = "".join(_part(part, images, column, place) for part in content)
+        if not isinstance(content, str) or not content.strip():
+            what = f"{column}: the content of a chat message is {_abbreviated(content)}, not a text"
+            raise RecordError(what, place, CHAT)
+        messages.append({"role": message["role"], "content": content})
+    if mistake := conversation_mistake(messages):
         raise RecordError(f"{column}: {mistake}", place, CHAT)
-    if not columns.turns and sum(message["role"] == "user" for message in prompt) > 1:
+    if columns.engine == "easyr1" and sum(message["role"] == "user" for message in messages) > 1:
         raise RecordError(f"{column} has several turns, and EasyR1 takes one", place, "train with verl: ENGINE=verl")
-    return prompt
+    return messages, images
+
+
+def _part(part: Any, images: list[Any], column: str, place: Place) -> str:
+    """The text of a part of a message; an image that it holds is added to `images`."""
+    kind = part.get("type") if isinstance(part, dict) else ""
+    if kind == "text" and isinstance(part.get("text"), str):
+        return part["text"]
+    if kind not in ("image", "image_url"):
+        raise RecordError(f"{column}: the part {_abbreviated(part)} is neither text nor image", place, CHAT)
+    found = next((part[name] for name in ("image", "image_url", "url", "path") if name in part), None)
+    images += [found.get("url", found) if isinstance(found, dict) else found] * (found is not None)
+    return IMAGE_MARK
 
 
 def whole(value: Any) -> Any:
@@ -249,7 +308,7 @@ def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | N
         if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
             options.append(f"{option} {alike or 'COLUMN'}")
-    source = columns.data_source
+    source = columns.data_source or columns.unnamed
     if source is None and "data_source" not in there:
         missing.append("data_source")
     unknown = source is not None and bool(columns.sources) and source not in columns.sources
@@ -294,7 +353,7 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
 def _parsed(data: bytes, place: Place) -> Any:
     """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
         if b"\\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
         return value
@@ -314,79 +373,69 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON knows")
-
-
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
 
-    Empty cells are null. A prompt or a list of images may be JSON in its cell.
+    Empty cells are null.
     """
     csv.field_size_limit(16 << 20)
     names: list[str] = []
-    place = Place(str(path), 1)
+    place, long = Place(str(path), 1), None  # `long`: the first row of several lines
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
+            separator = max(",;\t", key=head.count)
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=head.count), strict=True)
+            reader = csv.reader(file, delimiter=separator, strict=True)
             for cells in reader:
-                if any(cell.strip() for cell in cells):
-                    if not names:
+                if reader.line_num > place.number:
+                    long = long or place
+                try:
+                    if any(cell.strip() for cell in cells) and not names:
                         names = [cell.strip() for cell in cells]
                         _object([(name, None) for name in names])
                     elif len(cells) == len(names):
-                        row = zip(names, cells, strict=True)
-                        yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row}
-                    else:
+                        row = dict(zip(names, cells, strict=True))
+                        yield place, {name: _cell(name, cell, mistakes.columns, place) for name, cell in row.items()}
+                    elif any(cell.strip() for cell in cells):
                         what = f"{len(cells)} cells, but the head line names {len(names)} fields"
-                        mistakes.add(RecordError(what, place, "put cells with a separator into quotes"))
+                        raise RecordError(what, place, "put cells with a separator into quotes")
+                except RecordError as error:
+                    mistakes.add(error)
                 place = Place(str(path), reader.line_num + 1)
+            file.seek(0)
+            if long and all(line.count(separator) == head.count(separator) for line in file if line.strip()):
+                fix = 'write each " of a text as "", and the whole cell in quotes'
+                mistakes.add(RecordError("a quote joins lines that are rows of their own", long, fix))
     except (ValueError, csv.Error) as error:  # not UTF-8, a field twice, quotes
         fix = "save it as UTF-8, each field once, with cells that have quotes or line breaks in quotes"
         mistakes.add(RecordError(f"this is not CSV: {error}", place, fix))
 
 
-def _cell(name: str, cell: str, columns: Columns) -> Any:
-    """Return the value of a cell; chat messages and several images are JSON."""
-    if name in (columns.prompt, columns.images) and cell.lstrip().startswith("["):
-        try:
-            value = json.loads(cell)
-        except (ValueError, RecursionError):
-            return cell  # a prompt may well begin with a bracket
-        return value if name == columns.images or (value and all(isinstance(item, dict) for item in value)) else cell
-    if name == columns.ground_truth and columns.whole_truths:
-        cell = cell.removesuffix(".0")
-    return cell if cell.strip() else None
-
-
-def has_whole_truths(paths: Iterable[Path], columns: Columns) -> bool:
-    """Whether the CSV files among these have truths like 7.0 alone: pandas writes 7 so where the column had gaps."""
-    files = [path for path in paths if READERS.get(path.suffix.lower()) is read_csv and path.is_file()]
-    truths = (row.get(columns.ground_truth) for path in files for _, row in read_csv(path, Mistakes(columns)))
-    return bool(files) and all(truth is None or WHOLE_FLOAT.fullmatch(truth) for truth in truths)
+def _cell(name: str, cell: str, columns: Columns, place: Place) -> Any:
+    """The value of a cell: null where it is empty; a ground truth may be a list or object as Python prints it."""
+    if not cell.strip():
+        return None
+    if name == columns.ground_truth and in_json(cell) is None:
+        printed = in_python(cell)
+        if printed is None and is_meant_as_one(cell):
+            what = f"{name} is {_abbreviated(cell)}, which begins like a list or object and is none"
+            raise RecordError(what, place, """write JSON, for instance ["red", "dark red"]""")
+        cell = cell.removesuffix(".0") if WHOLE_FLOAT.fullmatch(cell) else cell
+        return cell if printed is None else printed
+    return cell
 
 
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Yield every row of a parquet file; rows in verl's format are converted back to prompt, truth and images."""
+    """Yield every row of a parquet file."""
     import pyarrow as pa
 
     try:
         for number, row in enumerate(read_rows(path, at_once=1024), 1):
-            yield Place(str(path), number, "row"), _plain(row)
+            yield Place(str(path), number, "row"), row
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = f"the file cannot be read as parquet: {str(error).splitlines()[0]}"
         mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    finished, extra = row.get("reward_model"), row.get("extra_info")
-    if not (isinstance(finished, dict) and "ground_truth" in finished and "ground_truth" not in row):
-        return row
-    solution = extra.get("solution") if isinstance(extra, dict) else None
-    kept = {name: row.get(name) for name in ("prompt", "data_source", "images")}
-    return {**kept, "ground_truth": finished["ground_truth"], "solution": solution or None}
 
 
 READERS = {
@@ -399,9 +448,9 @@ READERS = {
 }
 
 
-def image_bytes(image: Any, place: Place, files: pictures.Files) -> bytes:
-    """`pictures.read` from the folder of the record's file; raises RecordError."""
+def image_bytes(image: Any, folder: Path, place: Place, files: pictures.Files) -> bytes:
+    """`pictures.read` for a record; raises RecordError."""
     try:
-        return pictures.read(image, Path(place.file).parent, files)
+        return pictures.read(image, folder, files)
     except RecipeError as error:
         raise RecordError(error.what, place, error.fix) from error

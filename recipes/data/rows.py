@@ -137,10 +137,19 @@ def prompt_column(recipe: Recipe) -> str:
     return recipe.data.prompt_key or ("problem" if recipe.engine == "easyr1" else "prompt")
 
 
+def answer_column(recipe: Recipe) -> str:
+    """EasyR1's column of the ground truth."""
+    return recipe.data.answer_key or "answer"
+
+
 def prompt_template(recipe: Recipe) -> str:
     """The text of EasyR1's `format_prompt`, which stands around each prompt; empty where there is none."""
     file = recipe.data.format_prompt
-    return Path(file).read_text(encoding="utf-8").strip() if file else ""
+    try:
+        return Path(file).read_text(encoding="utf-8").strip() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        key = "data.format_prompt"
+        raise recipe.error(f"{file} cannot be read: {error}", "name a text file in UTF-8 that exists", key) from error
 
 
 def chat_of(prompt: Any, template: str) -> list[dict[str, str]]:
@@ -160,7 +169,7 @@ def _format(template: str) -> Template:
 def engine_columns(recipe: Recipe) -> tuple[str, ...]:
     """The columns that the engine reads in every row; `a.b` is the field `b` of the struct `a`."""
     if recipe.engine == "easyr1":
-        return (prompt_column(recipe), recipe.data.answer_key)
+        return (prompt_column(recipe), answer_column(recipe))
     return ("data_source", prompt_column(recipe), "reward_model.ground_truth")
 
 
@@ -241,6 +250,7 @@ class Split(NamedTuple):
     rows: Iterable[Row | Dropped]  # from `make_row`; consumed once, never held together
     facts: Mapping[str, Any] = {}  # fields of the manifest
     size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
+    schema: pa.Schema | None = None  # of rows with columns of their own; None for rows of `make_row` alone
     counted_by: CountedBy = lambda row: {}
 
 
@@ -267,7 +277,13 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
         with whole_folder(folder) as draft:
             manifests = [
-                write_split(draft / f"{each.name}.parquet", each.rows, each.facts, counted_by=each.counted_by)
+                write_split(
+                    draft / f"{each.name}.parquet",
+                    each.rows,
+                    each.facts,
+                    counted_by=each.counted_by,
+                    schema=each.schema,
+                )
                 for each in splits
             ]
             held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
@@ -291,7 +307,7 @@ def write_split(
     Args:
         path: `<split>.parquet`; a split that cannot be written leaves what was there.
         facts: fields of the manifest; tables of `counted_by` are added to its counts, and `Dropped` to what it dropped.
-        schema: the schema of rows that are copied unchanged; None for rows of `make_row`.
+        schema: the schema of rows that are copied, or have columns of their own; None for rows of `make_row` alone.
 
     Raises:
         RecipeError: no rows, rows of different shapes, or a disk that does not take them.
@@ -346,6 +362,10 @@ def _other_data(path: Path) -> RecipeError:
     return RecipeError(f"{path} holds other data ({made})", where=str(path), fix=fix)
 
 
+def _alike(row: Row, other: Row) -> bool:
+    return row.keys() == other.keys() and row["extra_info"].keys() == other["extra_info"].keys()
+
+
 def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -358,8 +378,8 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
     first, schema, count = group[0], given or _schema(group), 0
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
-            for index, row in enumerate(group, count) if given is None else ():
-                if row.keys() != first.keys() or row["extra_info"].keys() != first["extra_info"].keys():
+            for index, row in enumerate(group, count):
+                if given is None and not _alike(row, first):
                     what = f"row {index} has other keys than the first, in itself or in extra_info"
                     fix = "give every row the same keys; images=[] stands for a row without images"
                     raise RecipeError(what, where=str(path), fix=fix)
@@ -367,30 +387,44 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
                     own = row[ID]
                     ids[own] += 1
                     if ids[own] > 1:  # the second row of the same content gets `-2` behind its id, the third `-3`
-                        row[ID] = row["extra_info"][ID] = f"{own}-{ids[own]}"
+                        row[ID] = f"{own}-{ids[own]}"
+                        if given is None:
+                            row["extra_info"][ID] = row[ID]
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            except pa.ArrowException as error:  # other types in later rows, an object without keys
                 where = f"{path}, rows {count} to {count + len(group) - 1}"
-                raise RecipeError(f"rows of different types: {error}", where=where, fix="use one type a key") from error
+                raise RecipeError(
+                    f"rows that parquet cannot hold: {error}", where=where, fix="use one type a key"
+                ) from error
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema
 
 
+IMAGES: Final = "images"
+
+
 def _schema(group: list[Row]) -> pa.Schema:
+    return schema_of(group, with_images=IMAGES in group[0])
+
+
+def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:
+    """The schema of rows with any columns; a column that a row lacks is null there.
+
+    Raises:
+        RecipeError: a column has values of different types.
+    """
     import pyarrow as pa
 
-    text = pa.string()
-    fields = {
-        "id": text,
-        "data_source": text,
-        "prompt": pa.list_(pa.struct([("role", text), ("content", text)])),
-        "ability": text,
-        "reward_model": pa.struct([("style", text), ("ground_truth", text)]),
-        "extra_info": pa.infer_type([row["extra_info"] for row in group]),
-        "problem": text,
-        "answer": text,
-        "images": pa.list_(pa.struct([("bytes", pa.binary())])),
-    }
-    return pa.schema([(name, kind) for name, kind in fields.items() if name in group[0]])
+    iterator, schema = iter(rows), pa.schema([])
+    try:
+        while group := list(islice(iterator, ROWS_PER_GROUP)):
+            found = pa.schema(list(pa.infer_type(group)))
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise RecipeError(f"rows of different types: {error}", where="the data", fix="use one type a key") from error
+    # Parquet has no object without keys, and images have a type of their own.
+    schema = pa.schema([field for field in schema if field.name != IMAGES and field.type != pa.struct([])])
+    pictures = pa.field(IMAGES, pa.list_(pa.struct([("bytes", pa.binary())])))
+    return schema.append(pictures) if with_images else schema

@@ -13,7 +13,7 @@ from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
-from recipes.data.rows import prompt_column, prompt_template
+from recipes.data.rows import answer_column, prompt_column, prompt_template
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_model, find_subject
@@ -212,11 +212,13 @@ def _read(recipe: Recipe) -> Read:
     """What the recipe's engine reads of finished rows."""
     in_column = recipe.engine == "easyr1"
     template = prompt_template(recipe) if in_column else ""
-    return Read(prompt_column(recipe), recipe.data.answer_key if in_column else "", template)
+    return Read(prompt_column(recipe), answer_column(recipe) if in_column else "", template)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
+    # The limit of an embedded model is that of its own data.
+    limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "embedded"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
     bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
@@ -228,7 +230,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
         on_white=recipe.engine == "verl",
-        prompt_tokens=settings.max_prompt_length if settings.filter_overlong_prompts else None,
+        prompt_tokens=settings.max_prompt_length if limited else None,
     )
 
 

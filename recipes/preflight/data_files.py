@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import used_rows
 from recipes.data.lengths import count_split
-from recipes.data.rows import engine_columns, row_count
+from recipes.data.manifests import find_manifest
+from recipes.data.rows import chat_of, engine_columns, prompt_column, read_rows, row_count
+from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, positions
 
@@ -33,7 +36,10 @@ def columns(key: PathKey) -> list[str]:
 
 
 def check_data(recipe: Recipe) -> list[str]:
-    """Raise for a file that is missing, unreadable, empty or lacks columns, and for fewer rows than a step takes."""
+    """Raise for a file that is missing, unreadable, empty or lacks columns, and for fewer rows than a step takes.
+
+    Returns remarks on repeated prompts, on prompts of training and validation both, and on marks of a chat template.
+    """
     for key in missing(recipe):
         own = recipe.prepare and not key.source.by_user
         fix = f"make it with `python {' '.join(recipe.prepare)}`" if own else "give the path of a parquet file"
@@ -47,7 +53,43 @@ def check_data(recipe: Recipe) -> list[str]:
             f"set ROLLOUT_BATCH_SIZE to {used} or less",
             "data.rollout_batch_size",
         )
-    return []
+    return _remarks_on_prompts(recipe)
+
+
+CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
+
+
+def _remarks_on_prompts(recipe: Recipe) -> list[str]:
+    """Remarks on prompts: repeated ones, ones with a chat template's marks, ones to train and validate on both.
+
+    The data of a task of this repository is not read: it is made without them.
+    """
+    parts, marked = {}, Counter[str]()
+    for part in ("train", "val"):
+        parts[part] = found = Prompts(0)
+        for key in files(recipe, f"data.{part}_files"):
+            if (manifest := find_manifest(Path(key.path))) and manifest.task not in ("", "custom"):
+                return []
+            column, pictures = prompt_column(recipe), recipe.data.image_key
+            for row in read_rows(key.path, (column, pictures), at_once=256):
+                texts = [str(message.get("content")) for message in chat_of(row.get(column), "")]
+                found.add("", texts, [_picture(image) for image in row.get(pictures) or ()])
+                marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
+    train, val = parts["train"], parts["val"]
+    remarks, both = [], sum(val.shared_with(train.keys([True] * len(train))))
+    if train.different < len(train):
+        remarks.append(f"{len(train):,} training rows have {train.different:,} different prompts")
+    if both:
+        shared = f"{both:,} of {len(val):,} validation rows have a prompt or an image of the training data"
+        remarks.append(f"{shared}: their figures are not held-out ones")
+    for mark, count in marked.items():
+        remarks.append(f"{count:,} messages have {mark}, and the model's own chat template adds its marks around them")
+    return remarks
+
+
+def _picture(image: Any) -> bytes:
+    value = image if not isinstance(image, dict) else image.get("bytes") or image.get("path")
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _open(key: PathKey) -> pq.ParquetFile:
@@ -67,9 +109,9 @@ def _open(key: PathKey) -> pq.ParquetFile:
 def _check_columns(recipe: Recipe, key: PathKey) -> None:
     opened = _open(key)
     top_level = opened.schema_arrow.names
-    # Columns in structs have dotted names; those in lists do not count.
-    leaves = {opened.schema.column(index).path for index in range(len(opened.schema))}
-    lacking = [name for name in engine_columns(recipe) if name not in leaves and name not in top_level]
+    # Fields of structs have dotted names, and may be structs themselves.
+    paths = [opened.schema.column(index).path for index in range(len(opened.schema))]
+    lacking = [name for name in engine_columns(recipe) if not any(f"{path}.".startswith(f"{name}.") for path in paths)]
     if lacking:
         raise recipe.error(
             f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(top_level)})",

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
-from recipes.data.rows import read_rows, row_count
+from recipes.data.rows import answer_column, read_rows, row_count
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
@@ -68,7 +68,7 @@ def trial(recipe: Recipe) -> list[str]:
             (part, weighted.arguments_of(find_function(load_reward(part), part), shared)) for part in functions(recipe)
         ]
     files = [key.path for key in data_files.files(recipe)]
-    columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [recipe.data.answer_key]
+    columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [answer_column(recipe)]
     engine = "verl" if is_weighted(recipe) else recipe.engine  # `rewards/weighted.py` calls its parts by verl's names
     for part, named in judges:
         module = load_reward(part)
@@ -101,7 +101,7 @@ def _call(row: dict[str, Any], recipe: Recipe) -> Call:
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
     """The ground truth of a row, as the engine reads it."""
     in_column = recipe.engine == "easyr1"
-    return row.get(recipe.data.answer_key) if in_column else (row.get("reward_model") or {}).get("ground_truth")
+    return row.get(answer_column(recipe)) if in_column else (row.get("reward_model") or {}).get("ground_truth")
 
 
 WHOLE_REWARD = ("overall", "reward")
@@ -168,7 +168,8 @@ def try_reward(
         raise RecipeError(
             f"{wrong} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
             where=function.contract.place,
-            fix="give a reward for this data, --reward_func my_reward.py, or use examples/custom_task/train.sh",
+            fix="give a reward for this data, or name the data's own by --data_source or --reward_func, with "
+            "examples/custom_task/train.sh",
         )
     return _remarks(scores, is_better, seconds[1:])  # the first call may import something
 
@@ -221,20 +222,24 @@ def _check_sources(
     check = getattr(module, "check_sources", None)
     problems = check(truths, **arguments) if callable(check) else []
     if problems:
-        row = _ROW.match(problems[0])
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        numbers = [int(row[1]) if (row := _ROW.match(problem)) else 0 for problem in problems]
+        lines = _lines_of_rows(file, numbers)
+        more = [lines.get(number, "") + problem for number, problem in zip(numbers[1:], problems[1:], strict=True)]
         raise RecipeError(
-            f"the reward cannot judge this data: {problems[0]}{more}",
-            where=(_line_of_row(file, int(row[1])) if row else "") + file,
-            fix=FIX_ROWS if row else FIX_MACHINE,
+            "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more]),
+            where=lines.get(numbers[0], "") + file,
+            fix=FIX_ROWS if numbers[0] else FIX_MACHINE,
         )
 
 
-def _line_of_row(file: str, row: int) -> str:
-    """`line 31 of my.jsonl; ` for a row, counted from 1, that was converted from a user's file."""
-    found = next(islice(read_rows(file, ["extra_info"]), row - 1, None), {})
-    extra = found.get("extra_info") or {}
-    return f"line {extra['line']} of {extra['file']}; " if {"file", "line"} <= extra.keys() else ""
+def _lines_of_rows(file: str, numbers: Sequence[int]) -> dict[int, str]:
+    """`line 31 of my.jsonl; ` for rows, counted from 1, that were converted from a user's file."""
+    lines = {}
+    for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
+        extra = row.get("extra_info") or {}
+        if number in numbers and {"file", "line"} <= extra.keys():
+            lines[number] = f"line {extra['line']} of {extra['file']}; "
+    return lines
 
 
 def gold_answers(row: Call) -> list[str]:

@@ -46,7 +46,7 @@ class Data(Section):
     train_files: str | list[str] = key(
         "", "TRAIN_FILES", convert=_as_list, path="data", resume="setting", option="data"
     )
-    """training rows: a parquet file, or JSON, JSONL, CSV to be converted (or a hub set for EasyR1)"""
+    """training rows: parquet, JSON, JSONL or CSV, a pattern such as `train-*.parquet`, or a hub's `org/set@split`"""
     val_files: str | list[str] = key(
         "", "VAL_FILES TEST_FILES", convert=_as_list, path="data", resume="setting", option="val_data"
     )
@@ -54,19 +54,19 @@ class Data(Section):
     val_share: float = key(0.05, "VAL_SHARE", engines=CONVERTED, gt=0, lt=1, resume="setting")
     """share of each data source's prompts that validates, where a file is converted and val_files is empty"""
     data_source: str | None = key(None, "DATA_SOURCE", engines=CONVERTED, resume="setting")
-    """data source of rows that name none, where a file is converted"""
+    """data source of all rows, whatever their column says; null: each row's own"""
     system_prompt: str | None = key(None, "SYSTEM_PROMPT", engines=CONVERTED, path="input", resume="setting")
     """text file with the system message, where a file is converted"""
     prompt_key: str | None = key(None, "PROMPT_KEY", convert=lambda value: value or "prompt")
     """column of the prompt, in your file too; null: `prompt` (chat messages) on verl, `problem` (text) on EasyR1"""
-    answer_key: str = key("answer", "ANSWER_KEY", engines=ONLY_EASYR1, resume="content")
-    """column of the gold answer; in your own file `ground_truth`, unless you name one"""
+    answer_key: str | None = key(None, "ANSWER_KEY", engines=ONLY_EASYR1, resume="content")
+    """column of the gold answer; null: `ground_truth` in your own file, `answer` in EasyR1's rows"""
     image_key: str = key("images", "IMAGE_KEY")
     """column of the images"""
     video_key: str = key("videos")
     """column of the videos"""
     image_dir: str | None = key(None, engines=ONLY_EASYR1, path="input", resume="content")
-    """folder that image paths in the rows are relative to"""
+    """folder that image paths in the rows are relative to; null: the folder of their file"""
     video_fps: float = key(2.0, gt=0, engines=ONLY_EASYR1, resume="content")
     """frames a second taken from a video"""
     max_prompt_length: int = key(512, "MAX_PROMPT_LENGTH", gt=0)
@@ -84,7 +84,7 @@ class Data(Section):
     format_prompt: str | None = key(
         None, "FORMAT_PROMPT", engines=ONLY_EASYR1, path="input", option="template", resume="content"
     )
-    """Jinja file that wraps the prompt, where a file is converted (EasyR1: also when finished rows are read)"""
+    """Jinja file that wraps the prompt, with the row's columns (EasyR1's finished rows: content alone)"""
     override_chat_template: str | None = key(
         None, verl="actor_rollout_ref.model.custom_chat_template", convert=_file_text, path="input"
     )

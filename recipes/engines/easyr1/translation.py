@@ -80,7 +80,10 @@ def _offloads(recipe: Recipe) -> dict[str, Any]:
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
     """Keys whose value EasyR1 would read differently, such as a null that stands for another key's value."""
-    keys: dict[str, Any] = {"data.prompt_key": recipe.data.prompt_key or "problem"}
+    data = recipe.data
+    keys: dict[str, Any] = {
+        "data.prompt_key": data.prompt_key or "problem", "data.answer_key": data.answer_key or "answer"
+    }  # fmt: skip
     keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
     for name in ("train_files", "val_files"):
         files = recipe.value(f"data.{name}")

@@ -4,15 +4,19 @@ import base64
 import json
 from pathlib import Path
 
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from recipes.config import load, to_yaml
 from recipes.config.checks import require_supported
 from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
 from recipes.data.readers import Columns
+from recipes.data.rows import read_rows
+from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.rewards.function import Call, RewardFunction
 from tests.mistakes import mistake
@@ -170,8 +174,6 @@ def test_what_cannot_be_used_is_named(tmp_path, records, template, where):
 
 
 def test_a_column_has_one_type_in_training_and_validation_and_nan_is_a_gap(tmp_path):
-    import pandas
-
     for name, prompts, levels in (("train", "abc", [5.0, 2.5, None]), ("val", "de", [6.0, 7.0])):
         table = {"prompt": list(prompts), "ground_truth": "1", "data_source": "qa", "level": levels}
         pa_table = pa.Table.from_pandas(pandas.DataFrame(table), preserve_index=False)
@@ -264,7 +266,7 @@ def test_the_second_start_converts_nothing_and_a_changed_file_does(file, monkeyp
 
 def test_parquet_files_of_other_programs(file, tmp_path):
     chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
-    verls = {"data_source": "x", "ability": "math", "reward_model": {"style": "rule", "ground_truth": "1"}}
+    verls = {"data_source": "math", "ability": "math", "reward_model": {"style": "rule", "ground_truth": "1"}}
     rows = {
         "verl": [{**verls, "prompt": chat}],
         "easyr1": [{"problem": "p", "answer": "1"}],
@@ -291,6 +293,75 @@ def test_images_in_the_file_are_let_in(file):
     assert prepared("--data", "mine.jsonl")[0].worker.rollout.limit_images == 2
 
 
+OWN = {
+    "level": 3,
+    "ability": "if",
+    "reward_model": {"style": "model", "ground_truth": {"target": 5, "numbers": [2, 3]}},
+    "extra_info": {"index": "own", "split": "x", "keyword": "moon"},
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_rows_of_verl_keep_all_that_they_have_and_options_act_on_them(tmp_path, suffix):
+    path, template = tmp_path / f"rows.{suffix}", tmp_path / "t.jinja"
+    rows = [{**OWN, "data_source": "theirs", "prompt": [{"role": "user", "content": f"q{i}"}]} for i in range(20)]
+    write(tmp_path, rows, path.name)
+    if suffix != "jsonl":
+        getattr(pandas.DataFrame(rows), f"to_{suffix}")(path, index=False)
+    template.write_text("{{ content }} of {{ level }}")
+    words = ["--data", str(path), "--reward_func", "examples/custom_task/my_reward.py"]
+    for further, source, end in (
+        ((), "theirs", "9"),
+        (("--data_source", "a", "--template", str(template)), "a", "9 of 3"),
+    ):
+        recipe, _ = prepared(*words, *further)
+        made_rows = [row for file in (recipe.data.train_files, recipe.data.val_files) for row in read_rows(file)]
+        assert {row["data_source"] for row in made_rows} == {source}
+        assert any(row["prompt"] == [{"role": "user", "content": f"q{end}"}] for row in made_rows)
+        assert all(
+            {name: json.loads(row[name]) if row[name] == "3" else row[name] for name in OWN} == OWN for row in made_rows
+        )
+        assert len({row["id"] for row in made_rows}) == 20
+    if suffix == "parquet":
+        with pytest.raises(RecipeError, match="validation data"):
+            prepared(*words, "--val_data", str(path), "--data_source", "a")
+        assert prepared(*words, "--val_data", str(path))[0].data.train_files == str(path)
+
+
+def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_path, monkeypatch):
+    """A folder stands for a set on a hub: `datasets` loads both in one way."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    for name, first in (("part-0.jsonl", 0), ("part-1.jsonl", 20), ("a,b@c.jsonl", 0), ("set/train.jsonl", 0)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path, map(record, range(first, first + 20)), name)
+    for data, rows in (("part-*.jsonl", 40), ("a,b@c.jsonl", 20), ("./set@train", 20)):
+        recipe, lines = prepared("--data", data)
+        files = (recipe.data.train_files, recipe.data.val_files)
+        assert sum(pq.read_metadata(path).num_rows for path in files) == rows, lines
+    for data, named in (("set", "is a folder"), ("none.jsonl", "does not exist"), ("./set@none", "cannot be loaded")):
+        assert named in mistake(lambda data=data: prepared("--data", data)).what
+
+
+def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path):
+    rows = [{"frage": f"question {index}", "answer": "A", "options": ["one", "two"]} for index in range(20)]
+    path, template = write(tmp_path, rows), tmp_path / "t.jinja"
+    recipe = yaml.safe_load((ROOT / "configs/custom.yaml").read_text())
+    recipe["embedded"]["data"] = {"prompt_key": "frage", "answer_key": "answer", "data_source": "qa"}
+    recipe["embedded"]["data"]["train_files"] = str(path)
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe))
+    template.write_text("{{ content }} {{ options | join(' or ') }}?")
+    for further, end, said in (
+        ((), "", "20 prompts do not show their row's column options"),
+        ((f"--template={template}",), " one or two?", ""),
+    ):
+        lines = []
+        recipe = ready(load(str(tmp_path / "own.yaml"), arguments=further, environ={}, hardware="cpu"), lines.append)
+        assert next(read_rows(recipe.data.train_files))["problem"].endswith(end)
+        assert said in "\n".join(lines)
+        assert ("column options" in "\n".join(lines)) is bool(said)
+
+
 def test_several_turns_are_for_verl_alone(tmp_path):
     chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     path = str(write(tmp_path, [record(0), {**record(1), "prompt": chat}]))
@@ -308,7 +379,7 @@ def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     path = write(tmp_path, [{"frage": f"question {index}", "antwort": index} for index in range(20)])
     arguments = ["--data", str(path), "data.prompt_key=frage", "data.answer_key=antwort", "--data_source", "math"]
     recipe = ready(load("custom", arguments=arguments, environ={"HARDWARE": "cpu"}), lambda line: None)
-    assert (recipe.data.prompt_key, recipe.data.answer_key) == (None, "answer")
+    assert (recipe.data.prompt_key, recipe.data.answer_key) == (None, None)
     made_rows = pq.read_table(recipe.data.train_files).to_pylist()
     pairs = {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows}
     assert pairs <= {(f"question {index}", str(index)) for index in range(20)}

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.data.readers import Columns, Mistakes, has_whole_truths, records
+from recipes.data.readers import Columns, Mistakes, records
 from recipes.errors import RecipeError
 from tests.mistakes import mistake
 
 GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
 LINE = json.dumps(GOOD)
+CHAT = [{"role": "user", "content": GOOD["prompt"]}]
+PARTS = [{"type": "text", "text": GOOD["prompt"][:4]}, {"type": "text", "text": GOOD["prompt"][4:], "image": None}]
 
 
 def read(folder, name, content=None, columns=None, source=None, **options):
@@ -47,6 +49,11 @@ def facts(found):
         ("a.csv", "prompt,ground_truth,data_source\n" + 2 * "What is 1 + 1?,2,math_reasoning\n"),
         ("excel.csv", "prompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
         ("a.tsv", "prompt\tground_truth\tdata_source\n\n" + 2 * "What is 1 + 1?\t2\tmath_reasoning\n"),
+        ("nan.jsonl", 2 * f'{LINE[:-1]}, "level": NaN}}\n'),
+        ("repr.csv", "prompt,ground_truth,data_source\n" + 2 * f'"{CHAT}",2,math_reasoning\n'),
+        ("text.jsonl", 2 * f"{json.dumps({**GOOD, 'prompt': json.dumps(CHAT)})}\n"),
+        ("null.jsonl", 2 * f"{json.dumps({**GOOD, 'prompt': [{**CHAT[0], 'name': None}]})}\n"),
+        ("parts.jsonl", 2 * f"{json.dumps({**GOOD, 'prompt': [{**CHAT[0], 'content': PARTS}]})}\n"),
     ],
 )
 def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
@@ -72,6 +79,9 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
         ("a.csv", "prompt,prompt,data_source\na,b,c\n", "line 1"),
         ("a.csv", 'prompt,ground_truth,data_source\n"two\nlines",1,x\n,1,x\n', "line 4"),
         ("a.csv", 'prompt,ground_truth,data_source\n"never closed,1,x\n', "line 2"),
+        ("a.tsv", 'prompt\tground_truth\tdata_source\n"Row 1\t1\tx\nRow 2"\t2\tx\nRow 3\t3\tx\n', "line 2"),
+        ("a.csv", "prompt,ground_truth,data_source\n\"[{'role': 'user', 'content': ...}]\",1,x\n", "line 2"),
+        ("a.csv", "prompt,ground_truth,data_source\nq,['a' ... 'z'],x\n", "line 2"),
         ("a.parquet", b"PAR1 no", "a.parquet"),
         ("a.txt", LINE, "a.txt"),
         ("a.csv", "prompt,ground_truth\n", "a.csv"),
@@ -150,21 +160,8 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
     table.head(1).to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     table.head(1).to_parquet(tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet", "a.csv"):
-        (found,) = read(tmp_path, name, source="qa", whole_truths=has_whole_truths([tmp_path / name], Columns()))
+        (found,) = read(tmp_path, name, source="qa")
         assert (found.ground_truth, found.id) == (truth, "7")
-
-
-def test_a_csv_column_with_fractions_or_other_texts_is_taken_as_it_is(tmp_path):
-    """`3.0` among 2.5 and 3.8, in this file or another one, is a text to a reward that compares texts."""
-    columns = Columns(data_source="qa")
-    for number, (other, whole) in enumerate(((2.5, False), ("x", False), ("07.0", False), (-4.0, True), ("", True))):
-        paths = [tmp_path / f"{number}-{name}.csv" for name in ("train", "val")]
-        for path, cell in zip(paths, (3.0, other), strict=True):
-            path.write_text(f"prompt,ground_truth\na,3.0\nb,{cell}\n")
-        assert has_whole_truths(paths, columns) is whole, other
-        found = records(paths[:1], Mistakes(replace(columns, whole_truths=whole)))
-        assert [each.ground_truth for each in found] == 2 * (["3"] if whole else ["3.0"])
-    assert not has_whole_truths([tmp_path / "none.jsonl"], columns)
 
 
 @pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])

@@ -36,7 +36,9 @@ def change(path, column, values=None):
 )
 def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, named):
     recipe = make().model_copy(update={"engine": engine})
-    assert data_files.check_data(recipe) == []
+    repeated, shared = data_files.check_data(recipe)
+    assert repeated == "16 training rows have 1 different prompts"
+    assert shared.startswith("4 of 4 validation rows have a prompt or an image of the training data")
     damage(files / "test.parquet")
     error = mistake(lambda: data_files.check_data(recipe), named)
     assert "data.val_files" in error.where

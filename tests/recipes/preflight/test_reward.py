@@ -112,11 +112,12 @@ def test_what_would_teach_nothing_or_take_long_is_remarked(tried, body, remark):
 
 def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
     write_rows(file := files / "t.parquet", source="qa", file=lambda _: "my.csv", line=lambda index: 10 * index)
-    check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 16; return ['row 3: no rules', 'more']"
+    check = "\ndef check_sources(truths, **kwargs): assert len(list(truths)) == 16; return ['row 3: no', 'row 5: x']"
     (files / "mine.py").write_text(HEAD + SOLVES + check)
     recipe = make(f"worker.reward.reward_function={files}/mine.py", f"data.train_files={file}")
     error = mistake(lambda: reward.trial(recipe))
     assert error.where == f"line 20 of my.csv; {file}"
+    assert error.what.endswith("row 3: no\n  line 40 of my.csv; row 5: x")
     assert error.fix == reward.FIX_ROWS
 
 
