@@ -11,7 +11,7 @@ from recipes.config.accounting import problems as batches
 from recipes.config.easyr1_names import easyr1_defaults, instead_on_verl, refused_on_verl
 from recipes.config.layers import flow
 from recipes.config.names import NATIVE, native
-from recipes.config.schema import Recipe, leaves
+from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.errors import RecipeError, raise_together
 
 SHARD = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
@@ -42,8 +42,9 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 
 
 def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
+    away = "://" in f"{recipe.data.train_files} {recipe.data.val_files}"  # rows behind a URL are not converted
     for path, leaf in leaves(Recipe).items():
-        if not recipe.uses(path):
+        if not recipe.uses(path) or (path in BY_CONVERSION and not away):
             continue
         value, source, able = recipe.value(path), recipe.source_of(path), engine in leaf.info.engines
         allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)

@@ -17,7 +17,7 @@ from recipes import pictures
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
-from recipes.config.schema import leaves
+from recipes.config.schema import BY_CONVERSION, leaves
 from recipes.data.hub import from_hub
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
@@ -436,11 +436,7 @@ def _room_for_prompts(recipe: Recipe) -> Recipe:
     return replaced(recipe, {limit: room}, "the longest prompt in the embedded model's tokens")
 
 
-_USED_UP = (
-    "system_prompt", "format_prompt", "data_source", "val_share", "prompt_key", "answer_key", "image_key", "image_dir",
-)  # fmt: skip
-_OF_CONVERTED = {f"data.{name}": leaves(Recipe)[f"data.{name}"].default for name in _USED_UP}
-"""Keys of converted rows: their text is finished, and their columns have our names."""
+_OF_CONVERTED = {key: leaves(Recipe)[key].default for key in BY_CONVERSION}
 
 
 def of_converted(recipe: Recipe) -> Recipe:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves
-from recipes.config.schema.recipe import LAUNCHERS, Recipe
+from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe
 from recipes.config.schema.worker import verl_loss
 
 __all__ = [
+    "BY_CONVERSION",
     "LAUNCHERS",
     "Leaf",
     "Recipe",

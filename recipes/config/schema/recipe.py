@@ -116,6 +116,12 @@ class Data(Section):
     _counts = field_validator("val_batch_size", "train_max_samples")(_count)
 
 
+BY_CONVERSION = (
+    "data.system_prompt", "data.format_prompt", "data.data_source", "data.val_share",
+    "data.prompt_key", "data.answer_key", "data.image_key", "data.image_dir",
+)  # fmt: skip
+"""Keys that act while rows are converted, on every engine; converted rows have our columns and finished texts."""
+
 AdvantageEstimator = Literal[
     "grpo", "grpo_passk", "reinforce_plus_plus", "remax", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg",
     "grpo_vectorized", "rloo_vectorized",
