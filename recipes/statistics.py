@@ -133,7 +133,7 @@ def standard_error(values: Sequence[float] | np.ndarray, clusters: Sequence[Hash
     return math.sqrt(number / (number - 1) * float((rest**2).sum())) / data.size
 
 
-def asked(questions: int, different: int) -> str:
+def counted_questions(questions: int, different: int) -> str:
     """The number of questions in words, and of different ones where some repeat."""
     return counted(questions, "question") + ("" if different == questions else f", {different:,} of them different")
 

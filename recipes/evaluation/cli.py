@@ -92,7 +92,7 @@ def print_result(result: Result, folder: Path) -> None:
     console = Console()
     if not console.is_terminal:  # in a pipe or a file, wide enough for the table of two models
         console = Console(width=WIDTH)
-    figures = Table(title=f"{result.task}: {result.asked}", title_justify="left")
+    figures = Table(title=f"{result.task}: {result.counted_questions}", title_justify="left")
     figures.add_column("figure")
     for label in [*result.models, "trained - base", "p"] if result.comparison else result.models:
         figures.add_column(label, justify="right")

@@ -25,7 +25,7 @@ from recipes.evaluation.samples import Samples
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, Score, Scored
 from recipes.files import whole_folder
-from recipes.statistics import asked
+from recipes.statistics import counted_questions
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -55,7 +55,7 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
         for name, sampling in (("greedy", plan.greedy), ("sampled", plan.sampled)):
             if sampling is not None:
                 generator = subject.generator(plan.engine)
-                file = responses_for(subject.model_hash, plan.asked, sampling, generator)
+                file = responses_for(subject.model_hash, plan.prompts_hash, sampling, generator)
                 file = files.setdefault(file.path, file)
                 passes.append(Pass(subject, name, sampling, file, Collector(sampling)))
     return passes
@@ -249,7 +249,7 @@ def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
     main, mean = main_metric([greedy]), "accuracy" if greedy.measure == "accuracy" else "mean_score"
     first, more = cell(greedy.figures[main], main), cell(sampled.figures[mean], mean)
     ends = f" (95% interval {first.low} to {first.high})" if first.low else ""
-    questions = asked(sampled.questions, sampled.different)
+    questions = counted_questions(sampled.questions, sampled.different)
     text = (
         f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {questions}; {metric_of(mean).label.lower()} of "
         f"{sampled.sampling.n} sampled answers {more.value}."

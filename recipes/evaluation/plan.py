@@ -77,7 +77,7 @@ class EvaluationPlan:
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
     @property
-    def asked(self) -> str:
+    def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
         parts = [hash_file(self.data), self.read.prompt, self.read.template]
         is_verls = parts[1:] == [OF_VERL.prompt, OF_VERL.template]
@@ -236,20 +236,20 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
 
 def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
     """One model, or base and trained; for a run without further options, its last checkpoint and its base model."""
-    asked, base_asked = options.model_path, options.base_model_path
-    if not asked and options.run:
-        asked = str(recipe.trainer.save_checkpoint_path)
-        base_asked = base_asked or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
-    if not asked:
+    trained_name, base_name = options.model_path, options.base_model_path
+    if not trained_name and options.run:
+        trained_name = str(recipe.trainer.save_checkpoint_path)
+        base_name = base_name or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
+    if not trained_name:
         raise RecipeError(
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
         )
-    label = "trained" if base_asked else "model"
-    trained = find_subject(label, asked, "--model_path", _server(options.api_base, asked, options))
-    if not base_asked:
+    label = "trained" if base_name else "model"
+    trained = find_subject(label, trained_name, "--model_path", _server(options.api_base, trained_name, options))
+    if not base_name:
         return (trained,)
-    server = _server(options.base_api_base or options.api_base, base_asked, options)
-    base = find_subject("base", base_asked, "--base_model_path", server)
+    server = _server(options.base_api_base or options.api_base, base_name, options)
+    base = find_subject("base", base_name, "--base_model_path", server)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
             "base and trained are the same model, file by file",

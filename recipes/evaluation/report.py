@@ -19,7 +19,7 @@ from recipes.evaluation.metrics import PassSummary, main_metric, metric_of
 from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
-from recipes.statistics import Interval, asked
+from recipes.statistics import Interval, counted_questions
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
@@ -67,9 +67,9 @@ class Result:
         return next(iter(self.models.values())).passes["sampled"]
 
     @property
-    def asked(self) -> str:
+    def counted_questions(self) -> str:
         """The number of questions, and of different ones where some repeat."""
-        return asked(self.sampled.questions, self.sampled.different)
+        return counted_questions(self.sampled.questions, self.sampled.different)
 
     @property
     def scored(self) -> bool:
@@ -226,7 +226,7 @@ def _facts(result: Result) -> dict[str, str]:
         if model.note:
             facts[f"{label.capitalize()}, note"] = model.note
     data, which = identity["data"], "the first rows" if identity["limit"] else "all rows"
-    facts["Data"] = f"{data['path']}, {result.asked} ({which}), sha256 {data['sha256'][:16]}"
+    facts["Data"] = f"{data['path']}, {result.counted_questions} ({which}), sha256 {data['sha256'][:16]}"
     facts["Reward"] = f"{identity['reward']['path']}, sha256 {identity['reward']['sha256'][:16]}"
     for name in ("greedy", "sampled"):
         if identity[name]:

@@ -13,7 +13,7 @@ from recipes.paths import ROOT
 from recipes.runs.folder import Run
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.responses import NO_IDS, Dump, read_validations
-from recipes.statistics import SIGNIFICANCE, Interval, Paired, asked, mean_with_interval, paired_difference
+from recipes.statistics import SIGNIFICANCE, Interval, Paired, counted_questions, mean_with_interval, paired_difference
 
 TRAINING = ("training score", "entropy", "KL")
 UNITS = {"accuracy": "accuracy, %", "score": "score"}
@@ -137,7 +137,7 @@ def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dum
     if change.low is not None and change.high is not None:
         ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
     return (
-        f"step {step}, {asked(test.questions, test.different)}: {second} - {first} = "
+        f"step {step}, {counted_questions(test.questions, test.different)}: {second} - {first} = "
         f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
         f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
     )

@@ -27,7 +27,7 @@ from recipes.runs import rollout_mismatch
 from recipes.runs.folder import compares_since
 from recipes.runs.metrics import KL, Series, Step, is_finite, number, validation
 from recipes.runs.responses import Measured, measured, of_last_measure
-from recipes.statistics import asked
+from recipes.statistics import counted_questions
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
@@ -265,7 +265,7 @@ def _reward_and_validation(run: Evidence) -> Verdict:
     by = f"{100 * fall:.0f} points" if last.measure == "accuracy" else number(fall)
     evidence = f"held-out {last.measure} fell by {by}; " * falls + (
         f"training score {number(before)} -> {number(now)}, validation {last.measure} {number(first.value)} -> "
-        f"{number(last.value)} on {asked(last.questions, last.different)}, to step {steps[-1]}"
+        f"{number(last.value)} on {counted_questions(last.questions, last.different)}, to step {steps[-1]}"
     )
     if falls and gain < 0:
         return "warning", evidence, BOTH_FALL

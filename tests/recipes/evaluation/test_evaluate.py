@@ -245,7 +245,7 @@ def test_a_question_is_what_the_engine_asks_in_training(world, make_data, make_r
     def asked(*keys):
         made = world.plan(data=data, read=plan._read(load("custom", arguments=keys, environ={}, hardware="cpu")))
         (question,) = load_questions(data, read=made.read)
-        return question.prompt, question.gold, made.asked
+        return question.prompt, question.gold, made.prompts_hash
 
     of_verl, column = asked(), asked("data.prompt_key=chat")
     of_easyr1 = asked("engine=easyr1", "data.answer_key=gold")
