@@ -19,7 +19,7 @@ def logged_in(environ: Mapping[str, str]) -> bool:
         return False
 
 
-def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[str]:
+def loggers(listed: list[str], by_user: bool, environ: Mapping[str, str]) -> list[str]:
     """Return the loggers that the run uses; `wandb` only if the user asks for it in this run or is logged in.
 
     Setting WANDB_MODE asks for `wandb` too; the mode `disabled` drops `wandb` despite a login. `file` is always used:
@@ -27,7 +27,7 @@ def loggers(listed: list[str], asked: bool, environ: Mapping[str, str]) -> list[
     """
     mode = environ.get("WANDB_MODE", "").strip()
     takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
-    wanted = listed if asked or takes_part else [name for name in listed if name != "wandb"]
+    wanted = listed if by_user or takes_part else [name for name in listed if name != "wandb"]
     return wanted if "file" in wanted else [*wanted, "file"]
 
 

@@ -35,20 +35,20 @@ class Model:
         return parts[-1]
 
 
-def find_model(asked: str, option: str = "--model_path") -> Model:
+def find_model(name: str, option: str = "--model_path") -> Model:
     """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
     Raises:
         RecipeError: no such model is found, or it has no weights.
     """
-    path = Path(asked).expanduser().absolute()
+    path = Path(name).expanduser().absolute()
     if not path.exists():
         _refuse_missing_step(path, option)
-        path = folder = _downloaded(asked, option)
+        path = folder = _downloaded(name, option)
     else:
         folder = _exported(path, option)
     if weight_files(folder):
-        return Model(folder, "" if folder == path else f"{asked} holds checkpoints; evaluating {folder}")
+        return Model(folder, "" if folder == path else f"{name} holds checkpoints; evaluating {folder}")
     merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
     sharded = any(folder.parent.glob("model_world_size_*.pt"))
     raise RecipeError(
@@ -127,14 +127,14 @@ class Subject:
         return VllmSampler(self.source, questions, max_tokens, engine)
 
 
-def find_subject(label: str, asked: str, option: str, server: Server | None = None) -> Subject:
-    """The model that `asked` names, run by vLLM in this process, or by `server`.
+def find_subject(label: str, name: str, option: str, server: Server | None = None) -> Subject:
+    """The model that `name` names, run by vLLM in this process, or by `server`.
 
-    A model behind a server is identified by its weights if `asked` is also a folder here, else by address and name.
+    A model behind a server is identified by its weights if `name` is also a folder here, else by address and name.
     """
-    if server and not Path(asked).expanduser().exists():
+    if server and not Path(name).expanduser().exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return Subject(label, server.model, identity, server, note)
-    model = find_model(asked, option)
+    model = find_model(name, option)
     return Subject(label, model.name, hash_model(model.folder), server or model.folder, model.note)

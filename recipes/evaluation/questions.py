@@ -150,8 +150,8 @@ def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_i
     if truth is None:
         fix = "prepare the data again; an empty text stands where the reward needs no gold answer"
         raise RecipeError("the row has no gold answer", where=f"{path}, row {row}", fix=fix)
-    asked = chat_of(record[read.prompt], read.template)
-    messages = [{"role": message["role"], "content": message["content"]} for message in asked]
+    chat = chat_of(record[read.prompt], read.template)
+    messages = [{"role": message["role"], "content": message["content"]} for message in chat]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     return Question(
         row,

@@ -222,14 +222,14 @@ def _walk(
             state = policy.update(encoded, state, pick)
 
 
-def choose_device(asked: str) -> torch.device:
+def choose_device(wanted: str) -> torch.device:
     """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
 
     Raises:
         RecipeError: a GPU was asked for and torch sees none.
     """
     available = torch.cuda.is_available()
-    if asked == "gpu" and not available:
+    if wanted == "gpu" and not available:
         what = "a GPU was asked for, and torch sees none"
         raise RecipeError(what, where="trainer.device", fix="use auto or cpu")
-    return torch.device("cuda" if available and asked != "cpu" else "cpu")
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")

@@ -160,7 +160,7 @@ def check_resume(recipe: Recipe) -> Start:
     Returns the start; its remarks say which checkpoint is resumed, the parts that it lacks, and what differs from the
     earlier attempt.
     """
-    place, asked = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
+    place, anyway = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
         if saved := saved_steps(place):
             raise RecipeError(
@@ -173,10 +173,10 @@ def check_resume(recipe: Recipe) -> Start:
     begin = start(recipe)
     if begin.checkpoint is None:
         none = f"RESUME=changed, but {place} has no checkpoint: the run begins with its first step"
-        return replace(begin, remarks=(none,)) if asked else begin
+        return replace(begin, remarks=(none,)) if anyway else begin
     _refuse_impossible(recipe, begin)
     different = begin.other_content
-    if (different or begin.unknown) and not asked:
+    if (different or begin.unknown) and not anyway:
         raise RecipeError(
             begin.unknown
             or "the checkpoints are another run's: " + "; ".join(change.described for change in different),
@@ -186,7 +186,7 @@ def check_resume(recipe: Recipe) -> Start:
         )
     remarks = [f"{problem}: not gone on from" for problem in begin.problems]
     remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
-    if asked and begin.unknown:
+    if anyway and begin.unknown:
         remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
     if lacking := _lacking(begin):
         remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")

@@ -20,13 +20,13 @@ PART = "reward/"
 the metrics, it is the mean over the responses."""
 
 
-def filter_metric(asked: str, parts: Mapping[str, Any]) -> str:
-    """Return the name of the value by which dynamic sampling compares a group; `asked` is `algorithm.filter_key`.
+def filter_metric(filter_key: str, parts: Mapping[str, Any]) -> str:
+    """Return the name of the value by which dynamic sampling compares a group; `filter_key` is `algorithm.filter_key`.
 
     A reward that states no accuracy is compared by its score.
     """
-    if asked not in ACCURACY:
-        return asked
+    if filter_key not in ACCURACY:
+        return filter_key
     return next((name for name in ACCURACY if name in parts), "score")
 
 

@@ -29,21 +29,21 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
     verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)
     if isinstance(function, functools.partial) and function.func in verls:
         function, given_by_recipe = function.args[:2]
-    asked = RewardFunction(function, {**(more or {}), **given_by_recipe})
+    reward_function = RewardFunction(function, {**(more or {}), **given_by_recipe})
 
     def call_of(given: Mapping[str, Any]) -> Call:
         # verl's DAPO manager gives the row's `extra_info` alone.
         return Call(given["data_source"], given["solution_str"], given["ground_truth"], with_turns(given["extra_info"]))
 
-    if asked.is_async:
+    if reward_function.is_async:
 
         async def answered_async(**given: Any) -> dict[str, Any]:
-            return (await asked.score_async(call_of(given))).as_verl()
+            return (await reward_function.score_async(call_of(given))).as_verl()
 
         return answered_async
 
     def answered(**given: Any) -> dict[str, Any]:
-        return asked.score(call_of(given)).as_verl()
+        return reward_function.score(call_of(given)).as_verl()
 
     return answered
 

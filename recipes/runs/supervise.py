@@ -193,8 +193,8 @@ def supervise(
         ended_by_itself = child.poll() is not None
         if not ended_by_itself:
             progress.note("stopping the trainer, Ray and vLLM ...")
-        asked = len(caught)
-        child.stop(terminate_s=1.0 if hung or faults else 15.0, abort=lambda: len(caught) > asked)
+        signals = len(caught)
+        child.stop(terminate_s=1.0 if hung or faults else 15.0, abort=lambda: len(caught) > signals)
     look()
     code = child.poll() or 0
     failed = hung is not None or (code != 0 and not caught and not faults)

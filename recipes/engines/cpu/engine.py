@@ -38,12 +38,12 @@ class CpuEngine(Base):
         torch.set_num_threads(max(1, cores // torch.distributed.get_world_size()))
 
     def _build_fsdp_module(self, module: Any) -> Any:
-        asked = self.engine_config
-        self.engine_config: Any = _without_offloading(asked)
+        configured = self.engine_config
+        self.engine_config: Any = _without_offloading(configured)
         try:
             return super()._build_fsdp_module(module)
         finally:
-            self.engine_config = asked
+            self.engine_config = configured
 
 
 def _without_offloading(engine_config: Any) -> Any:

@@ -203,11 +203,11 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
     Returns:
         The module. If the user asked for weights in another dtype than float32, they have that dtype.
     """
-    asked, patch = engine.engine_config, transformer_impl.apply_monkey_patch
-    is_float32 = asked.model_dtype is None or PrecisionType.to_dtype(asked.model_dtype) == torch.float32
-    chosen = asked.model_dtype or "fp32"
-    if is_float32 and (asked.forward_only or engine._is_lora):
-        chosen = (asked.mixed_precision or {}).get("param_dtype", "bf16")
+    configured, patch = engine.engine_config, transformer_impl.apply_monkey_patch
+    is_float32 = configured.model_dtype is None or PrecisionType.to_dtype(configured.model_dtype) == torch.float32
+    chosen = configured.model_dtype or "fp32"
+    if is_float32 and (configured.forward_only or engine._is_lora):
+        chosen = (configured.mixed_precision or {}).get("param_dtype", "bf16")
     dtype = PrecisionType.to_dtype(chosen)
     if dtype == torch.float32:
         return build()
@@ -219,19 +219,19 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
         for each in model.modules():
             buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
 
-    engine.engine_config = _loading(asked, chosen)
+    engine.engine_config = _loading(configured, chosen)
     transformer_impl.apply_monkey_patch = keep_buffers
     try:
         module = build()
     finally:
-        engine.engine_config, transformer_impl.apply_monkey_patch = asked, patch
+        engine.engine_config, transformer_impl.apply_monkey_patch = configured, patch
     if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
         # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
-        engine.engine_config = _loading(asked, "fp32")
+        engine.engine_config = _loading(configured, "fp32")
         try:
             return cast(build(), dtype)
         finally:
-            engine.engine_config = asked
+            engine.engine_config = configured
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
     return module
