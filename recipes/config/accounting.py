@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from recipes.config.schema import Recipe, Setting, Source
-from recipes.config.schema.keys import settled
+from recipes.config.schema.keys import require_resolved
 from recipes.errors import RecipeError
 
 
@@ -25,7 +25,7 @@ def used_rows(recipe: Recipe, rows: int) -> int:
 def updates(recipe: Recipe) -> int:
     """Updates of one step, in all `ppo_epochs`."""
     actor = recipe.worker.actor
-    return max(1, recipe.data.rollout_batch_size // settled(actor.global_batch_size)) * actor.ppo_epochs
+    return max(1, recipe.data.rollout_batch_size // require_resolved(actor.global_batch_size)) * actor.ppo_epochs
 
 
 def total_steps(recipe: Recipe, rows: int) -> int:
@@ -41,7 +41,10 @@ def accounting(recipe: Recipe, rows: int) -> dict[str, str]:
     every prompt and response has full length.
     """
     prompts, actor, n = recipe.data.rollout_batch_size, recipe.worker.actor, recipe.worker.rollout.n
-    used, per_gpu = used_rows(recipe, rows), math.ceil(settled(actor.global_batch_size) * n / data_parallel(recipe))
+    used, per_gpu = (
+        used_rows(recipe, rows),
+        math.ceil(require_resolved(actor.global_batch_size) * n / data_parallel(recipe)),
+    )
     passes = math.ceil(per_gpu / _responses_of_a_pass(recipe))
     return {
         "training rows": f"{used:,}",
@@ -60,7 +63,7 @@ def _responses_of_a_pass(recipe: Recipe) -> int:
     """Responses of full length in one forward and backward pass of a GPU."""
     actor = recipe.worker.actor
     if not (actor.dynamic_batching and actor.max_token_len_per_device):
-        return settled(actor.micro_batch_size_per_device_for_update)
+        return require_resolved(actor.micro_batch_size_per_device_for_update)
     return max(1, actor.max_token_len_per_device * actor.ulysses_size // recipe.longest)
 
 
@@ -84,7 +87,7 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     """Batch sizes that do not divide each other, with the nearest that do."""
     step, n = recipe.data.rollout_batch_size, recipe.worker.rollout.n
     actor = recipe.worker.actor
-    size, ranks = settled(actor.global_batch_size), data_parallel(recipe)
+    size, ranks = require_resolved(actor.global_batch_size), data_parallel(recipe)
     if step % size:
         yield recipe.error(
             f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts",

@@ -11,7 +11,7 @@ from typing import Any
 from recipes.config import objective
 from recipes.config.names import native
 from recipes.config.schema import Recipe, Setting, Source
-from recipes.config.schema.keys import settled
+from recipes.config.schema.keys import require_resolved
 from recipes.config.schema.worker import Fsdp
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia
@@ -141,7 +141,7 @@ def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
 
 
 def plan_of(recipe: Recipe) -> MemoryPlan | None:
-    """The memory plan of a recipe, where `fit.settled` chooses null settings; None where model or GPU is not known.
+    """The memory plan of a recipe, null settings chosen by `fit`; None where model or GPU is unknown.
 
     Of several GPUs, the plan is that of the one with the least free memory, with a `utilization` that fits all.
     """
@@ -170,7 +170,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,
-        tokens=settled(actor.global_batch_size) * rollout.n * recipe.longest // max(1, recipe.n_gpus),
+        tokens=require_resolved(actor.global_batch_size) * rollout.n * recipe.longest // max(1, recipe.n_gpus),
         image_share=recipe.data.max_prompt_length / recipe.longest if rollout.limit_images else 0.0,
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
@@ -188,10 +188,10 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         eager=rollout.enforce_eager,
     )
     given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
-    return fit.settled(plan, given | _passes(recipe, plan))
+    return fit.choose_settings(plan, given | _passes(recipe, plan))
 
 
-def asked(recipe: Recipe, plan: MemoryPlan) -> fit.Asked:
+def explicit_settings(recipe: Recipe, plan: MemoryPlan) -> fit.Explicit:
     """Return the memory settings (`fit.KEYS`) that `fit` must keep: those that the hardware layer did not set, and
     those that `_passes` returns."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
@@ -206,7 +206,7 @@ def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
         for name, use in (("update_tokens", "update"), ("forward_tokens", "experience")):
-            responses = settled(recipe.value(f"{ACTOR}.micro_batch_size_per_device_for_{use}"))
+            responses = require_resolved(recipe.value(f"{ACTOR}.micro_batch_size_per_device_for_{use}"))
             tokens = recipe.value(fit.KEYS[name]) if actor.dynamic_batching else None
             fixed[name] = tokens or responses * plan.longest
         fixed["recompute"] = actor.model.enable_gradient_checkpointing is not False

@@ -77,9 +77,9 @@ KEYS = {
     "sequences": "worker.rollout.max_num_seqs",
     "offload_all": "worker.actor.fsdp.enable_cpu_offload",
 }
-"""The settings that `settled` chooses, by their names in `MemoryPlan`, and the keys of a recipe that hold them."""
-Asked = Mapping[str, Any]
-"""Those of them that were set; where one is missing or None, `settled` chooses a value that fits."""
+"""Settings that `choose_settings` chooses, by their names in `MemoryPlan` -> the keys of a recipe that hold them."""
+Explicit = Mapping[str, Any]
+"""Those of them that were set; where one is missing or None, `choose_settings` chooses a value that fits."""
 UNKNOWN = {
     "recompute": True,
     "update_tokens": TOKENS_OF_UNKNOWN_MODEL,
@@ -94,19 +94,19 @@ UNKNOWN = {
 """Settings where the model's sizes or the GPU's memory are not known; `max_num_seqs` needs neither."""
 
 
-def settled(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+def choose_settings(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     """Return the plan with the fastest settings that fit its GPU, or with those that need least where none fits.
 
     Below adapters all weights may stay on the host as the last resort: each pass then moves them to the GPU layer by
     layer, and the adapters' Adam runs on the host, which is little work.
     """
-    kept = asked.get("offload_all")
+    kept = explicit.get("offload_all")
     ways = [False, True] if kept is None and plan.lora else [bool(kept)]
-    chosen = [_with_generation(_with_update(replace(plan, offload_all=way), asked), asked) for way in ways]
+    chosen = [_with_generation(_with_update(replace(plan, offload_all=way), explicit), explicit) for way in ways]
     return next((each for each in chosen if fits(each)), chosen[0])
 
 
-def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+def _with_update(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     """Choose the settings of an update: recomputation, tokens of a pass with and without gradients, Adam's kernel.
 
     Recomputing is slower (382 TFLOP/s against 459), so it is chosen only where too few tokens fit without it.
@@ -123,26 +123,26 @@ def _with_update(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
         tokens = int(max(0.0, free / (shape.activations(recompute, plan.image_share, plan.liger) + logits)))
         return min(times * most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
-    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), asked.get("recompute")
+    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), explicit.get("recompute")
     if recompute is None:
         recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
     if recompute:
         update = fitting(MAX_UPDATE_TOKENS, recompute=True)
     # Without gradients only one layer's activations are alive at a time: fewer bytes than `fitting` counts.
     forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
-    update = asked.get("update_tokens") or max(plan.longest, update)
+    update = explicit.get("update_tokens") or max(plan.longest, update)
     plan = replace(
         plan,
         recompute=recompute,
         update_tokens=update,
         accumulates=not plan.tokens or plan.tokens > update,
-        forward_tokens=asked.get("forward_tokens") or asked.get("update_tokens") or max(plan.longest, forward),
-        fused_adam=bool(asked.get("fused_adam")),
+        forward_tokens=explicit.get("forward_tokens") or explicit.get("update_tokens") or max(plan.longest, forward),
+        fused_adam=bool(explicit.get("fused_adam")),
     )
-    return plan if asked.get("fused_adam") is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
+    return plan if explicit.get("fused_adam") is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
 
 
-def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
+def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     """Decide vLLM's share of a GPU, its passes and responses at once, and what moves to the host to make room for it.
 
     A smaller share costs least: computed for the Qwen3-4B shape, generating with half the cache takes a fifth longer.
@@ -152,11 +152,11 @@ def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     ways = [
         _with_share(
             replace(plan, offload_params=params, offload_optimizer=moments, batched_tokens=tokens, sequences=sequences),
-            asked.get("utilization"),
+            explicit.get("utilization"),
         )
         for params, moments in ((False, False), (False, True), (True, False), (True, True))
-        if asked.get("offload_params") in (None, params) and asked.get("offload_optimizer") in (None, moments)
-        for tokens, sequences in _passes_of_vllm(plan, asked)
+        if explicit.get("offload_params") in (None, params) and explicit.get("offload_optimizer") in (None, moments)
+        for tokens, sequences in _passes_of_vllm(plan, explicit)
     ]
     possible = [way for way in ways if way.host is None or host_phase(way).need <= way.host] or ways
     for way in possible:
@@ -165,19 +165,19 @@ def _with_generation(plan: MemoryPlan, asked: Asked) -> MemoryPlan:
     return max(possible, key=lambda way: (_has_room(way, GENERATE), cached_responses(way)))
 
 
-def _passes_of_vllm(plan: MemoryPlan, asked: Asked) -> list[tuple[int, int]]:
+def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int]]:
     """Tokens of a pass of vLLM and responses at once: from the fastest to what needs least memory."""
-    most = asked.get("sequences") or max_num_seqs(plan.responses)
+    most = explicit.get("sequences") or max_num_seqs(plan.responses)
     tokens = [max(size, plan.least_batched) for size in BATCHED_TOKENS]
-    if given := asked.get("batched_tokens"):
+    if given := explicit.get("batched_tokens"):
         tokens = [given]
-    fewer = [] if asked.get("sequences") else [size for size in (256, 128, LEAST_AT_ONCE) if size < most]
+    fewer = [] if explicit.get("sequences") else [size for size in (256, 128, LEAST_AT_ONCE) if size < most]
     return [(size, most) for size in dict.fromkeys(tokens)] + [(tokens[-1], size) for size in fewer]
 
 
-def _with_share(plan: MemoryPlan, asked: float | None) -> MemoryPlan:
-    if asked is not None:
-        return replace(plan, utilization=asked)
+def _with_share(plan: MemoryPlan, explicit: float | None) -> MemoryPlan:
+    if explicit is not None:
+        return replace(plan, utilization=explicit)
     room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - GROWTH.of(plan.free)
     share = max(MIN_SHARE, math.floor(1_000 * room / (plan.gpu or 1)) / 1_000)
     usual = replace(plan, utilization=min(USUAL_SHARE, share))
@@ -230,15 +230,19 @@ FASTER_LORA = 10
 """Learning rates of adapters are about this many times those of all weights (docs/ALGORITHMS.md)."""
 
 
-def ways_out(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
+def ways_out(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way]:
     """Return the nearest changes that make a plan fit, the cheapest first; each is enough by itself.
 
     Args:
         plan: one that does not fit.
-        asked: the settings that were set; the first way replaces them by what `settled` chooses.
+        explicit: the settings that were set; the first way replaces them by what `choose_settings` chooses.
     """
-    tried = (Way(text, cost, settled(way, kept)) for text, cost, way, kept in _changes(plan, asked, machine) if text)
-    others = (_shorter(plan, asked), *_more_gpus(plan, asked, machine), _smaller(plan, asked))
+    tried = (
+        Way(text, cost, choose_settings(way, kept))
+        for text, cost, way, kept in _changes(plan, explicit, machine)
+        if text
+    )
+    others = (_shorter(plan, explicit), *_more_gpus(plan, explicit, machine), _smaller(plan, explicit))
     found: list[Way] = []
     for way in chain((way for way in tried if fits(way.plan)), filter(None, others)):
         known = {other.text.rstrip("248") for other in found}  # TENSOR_PARALLEL_SIZE=2 is nearer than 4
@@ -248,37 +252,39 @@ def ways_out(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
     return found
 
 
-Change = tuple[str, str, MemoryPlan, Asked]
+Change = tuple[str, str, MemoryPlan, Explicit]
 """What a user types, what it costs, the plan with it, and the settings that stay."""
 
 
-def _changes(plan: MemoryPlan, asked: Asked, machine: Machine) -> Iterator[Change]:
+def _changes(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterator[Change]:
     """Yield what could make a plan fit on its own GPUs, the cheapest first."""
-    on_host = {name: value for name, value in asked.items() if name == "offload_all"}
-    chosen = settled(plan, on_host)
-    new = {name: getattr(chosen, name) for name, value in asked.items() if value not in (None, getattr(chosen, name))}
+    on_host = {name: value for name, value in explicit.items() if name == "offload_all"}
+    chosen = choose_settings(plan, on_host)
+    new = {
+        name: getattr(chosen, name) for name, value in explicit.items() if value not in (None, getattr(chosen, name))
+    }
     yield " ".join(f"{KEYS[name]}={str(value).lower()}" for name, value in new.items()), "", plan, on_host
     tensors = [size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size]
     for size in tensors:
-        yield f"TENSOR_PARALLEL_SIZE={size}", _shared(size), replace(plan, tensor=size), asked
+        yield f"TENSOR_PARALLEL_SIZE={size}", _shared(size), replace(plan, tensor=size), explicit
     if not plan.lora:
         text, cost = _adapters(machine)
         adapted = replace(plan, lora=LORA_RANK, keeps_weights_asleep=True)
         # FSDP2 shards a model with adapters, so that its weights may stay on the host.
-        free = {name: value for name, value in asked.items() if name not in on_host or machine.engine != "verl"}
+        free = {name: value for name, value in explicit.items() if name not in on_host or machine.engine != "verl"}
         yield text, cost, adapted, free
         for size in tensors:
             yield f"{text} TENSOR_PARALLEL_SIZE={size}", f"{cost}; {_shared(size)}", replace(adapted, tensor=size), free
-    if not asked.get("offload_all"):
+    if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
         held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
         cost = f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds there a billion weights"
-        yield text, cost, plan, {**asked, "offload_all": True}
+        yield text, cost, plan, {**explicit, "offload_all": True}
     if plan.weight_bytes > HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"
         text += " worker.actor.optim.strategy=adamw_bf16" * (machine.engine == "easyr1")
         cost = f"weights move only where a step changes them by a 256th: at LR={machine.lr:g} hardly one does"
-        yield text, cost, replace(plan, weight_bytes=HALF), asked
+        yield text, cost, replace(plan, weight_bytes=HALF), explicit
 
 
 def _adapters(machine: Machine) -> tuple[str, str]:
@@ -290,17 +296,17 @@ def _shared(size: int) -> str:
     return f"{size} GPUs share an engine of vLLM: fewer engines generate"
 
 
-def _shorter(plan: MemoryPlan, asked: Asked) -> Way | None:
+def _shorter(plan: MemoryPlan, explicit: Explicit) -> Way | None:
     """Return the longest response with which a plan fits, in eighths of the one that was asked for."""
     for eighth in range(7, 0, -1):
         response = (plan.longest - plan.prompt) * eighth // 8
-        after = settled(replace(plan, longest=plan.prompt + response), asked)
+        after = choose_settings(replace(plan, longest=plan.prompt + response), explicit)
         if response and fits(after):
             return Way(f"MAX_RESPONSE_LENGTH={response}", "longer answers are cut", after)
     return None
 
 
-def _more_gpus(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
+def _more_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way]:
     """Return the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
     ways: list[Way] = []
     for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
@@ -309,7 +315,7 @@ def _more_gpus(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
         tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
         for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
             more = replace(plan, ranks=count, ranks_here=min(8, count), host=None, lora=lora, tensor=tensor)
-            if fits(after := settled(more, asked)):
+            if fits(after := choose_settings(more, explicit)):
                 text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
                 text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
                 text += "" if lora == plan.lora else f" {_adapters(machine)[0]}"
@@ -318,12 +324,12 @@ def _more_gpus(plan: MemoryPlan, asked: Asked, machine: Machine) -> list[Way]:
     return ways
 
 
-def _smaller(plan: MemoryPlan, asked: Asked) -> Way | None:
+def _smaller(plan: MemoryPlan, explicit: Explicit) -> Way | None:
     """Return the largest listed model that fits as this one is trained; it reads images if this one does."""
     shapes = {name: each for name in published() if (each := published_shape(name)) is not None}
     for name, shape in sorted(shapes.items(), key=lambda item: -item[1].parameters):
         is_alike = bool(shape.vision) == bool(plan.shape.vision) and shape.parameters < plan.shape.parameters
-        if is_alike and fits(after := settled(replace(plan, shape=shape), asked)):
+        if is_alike and fits(after := choose_settings(replace(plan, shape=shape), explicit)):
             return Way(f"MODEL_PATH={name}", "the largest listed model that fits", after)
     return None
 

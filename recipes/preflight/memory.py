@@ -127,7 +127,7 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
 def _proposed(recipe: Recipe, plan: MemoryPlan) -> list[fit.Way]:
     """Return the nearest changes that fit the GPUs."""
     machine = fit.Machine(len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr, recipe.engine)
-    return fit.ways_out(plan, plans.asked(recipe, plan), machine)[:MOST_WAYS]
+    return fit.ways_out(plan, plans.explicit_settings(recipe, plan), machine)[:MOST_WAYS]
 
 
 def _line(way: fit.Way) -> str:

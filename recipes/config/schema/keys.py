@@ -149,7 +149,7 @@ class Resolved(Section):
         return RecipeError(what, where="; ".join(f"{key}: {self.source_of(key)}" for key in keys), fix=fix)
 
 
-def settled(value: T | None) -> T:
+def require_resolved(value: T | None) -> T:
     """Return a value that is null only until `resolve.derive` has filled it, such as a micro-batch size."""
     if value is None:
         raise ValueError("the recipe is not derived yet")

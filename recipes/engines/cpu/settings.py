@@ -14,7 +14,7 @@ from typing import Any
 from recipes import paths
 from recipes.config import Recipe
 from recipes.config.gpus import PACKED_ATTENTION
-from recipes.config.schema.keys import settled
+from recipes.config.schema.keys import require_resolved
 from recipes.memory.shape import Shape, shape
 
 PACKAGE = "recipes.engines.cpu"
@@ -147,6 +147,6 @@ def _cache_bytes(model: Shape | None, recipe: Recipe) -> int:
     if model is None:
         return 8 * SMALLEST_CACHE
     rollout = recipe.worker.rollout
-    tokens = settled(rollout.max_num_seqs) * recipe.longest
+    tokens = require_resolved(rollout.max_num_seqs) * recipe.longest
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(SMALLEST_CACHE, min(tokens * 2 * model.layers * model.keys * FLOAT32_BYTES, memory // 8))

@@ -18,7 +18,7 @@ from recipes.config.loggers import logger_environment
 from recipes.config.names import native, verl_defaults
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
-from recipes.config.schema.keys import settled
+from recipes.config.schema.keys import require_resolved
 from recipes.engines.checkpoints import numbers_variable
 from recipes.engines.cpu import settings
 from recipes.errors import RecipeError
@@ -241,7 +241,7 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
     actor = recipe.worker.actor
 
     def tokens(responses: int | None) -> int:
-        return actor.max_token_len_per_device or -(-settled(responses) * recipe.longest // actor.ulysses_size)
+        return actor.max_token_len_per_device or -(-require_resolved(responses) * recipe.longest // actor.ulysses_size)
 
     keys: dict[str, Any] = {}
     if actor.dynamic_batching:
