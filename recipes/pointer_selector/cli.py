@@ -56,6 +56,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     from recipes.pointer_selector.training import RunLog, Trainer
 
     torch.set_num_threads(recipe.trainer.threads)
+    for note in not_read(os.environ, PointerRecipe):
+        console.out(f"note: {note}")
     if is_on(os.environ, "DRY_RUN"):
         print(dump(recipe.model_dump()), end="")
         for line in accounting(recipe, prepare(recipe)):
@@ -63,8 +65,6 @@ def train(recipe: PointerRecipe, console: Console) -> None:
         return
     started, name = time.perf_counter(), recipe.trainer.experiment_name
     folder, checkpoints = run_dir(name), checkpoint_dir(name)
-    for note in not_read(os.environ, PointerRecipe):
-        console.out(f"note: {note}")
     console.out(f"experiment {name}: reading the data")
     prepared = prepare(recipe)
     _show_data(prepared, console)
@@ -74,6 +74,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
         device = choose_device(recipe.trainer.device)
         trainer = Trainer(recipe, prepared, checkpoints, device)  # refuses another run's folder
         (folder / "config.yaml").write_text(dump(recipe.model_dump()), encoding="utf-8")
+        about = {"task": "pointer_selector", "total": updates(recipe, prepared), "checkpoints": str(checkpoints)}
+        write_json(folder / "about.json", about)  # what `recipes.runs` shows of it
         write_json(folder / "data.json", {**prepared.counts, "dropped from training": prepared.dropped})
         console.out(f"training on {device.type}; metrics: {relative_to_cwd(folder / 'metrics.jsonl')}")
         with closing(RunLog(folder, trainer.progress.step)) as log:
@@ -92,19 +94,30 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Return the numbers of groups and updates, and the notes of `unread_weights`."""
-    from recipes.pointer_selector.losses import equal_groups, rewards, unread_weights
+    """Return the numbers of groups and updates, and the notes of `unread`."""
+    from recipes.pointer_selector.losses import equal_groups, rewards, unread
+    from recipes.pointer_selector.preparation import shot_num
 
     train_part = prepared.parts["train"]
     equal = equal_groups(rewards(train_part, recipe.reward), train_part)
     first = f", the first in query {train_part.query_ids[train_part.group_query[equal[0]]]!r}" if len(equal) else ""
     per_epoch = -(-len(train_part) // recipe.data.batch_size)
+    notes = unread(recipe)
+    if (shots := shot_num(recipe, train_part)) < recipe.data.shot_num:
+        notes.append(f"SHOT_NUM is {shots}: no longer sequence is logged")
+    if not train_part.has_truth:
+        notes.append("no candidate has vqa_correct: validation and test look up beam_score, within its group")
     return [
         f"training groups: {len(train_part.group_query):,} with {len(train_part.lengths):,} candidates",
         f"groups with equal rewards (advantage 0): {len(equal):,}{first}",
-        f"updates: {per_epoch:,} an epoch, at most {per_epoch * (recipe.rce.epochs + recipe.grpo.epochs):,}",
-        *(f"note: {note}" for note in unread_weights(recipe)),
+        f"updates: {per_epoch:,} an epoch, at most {updates(recipe, prepared):,}",
+        *(f"note: {note}" for note in notes),
     ]
+
+
+def updates(recipe: PointerRecipe, prepared: Prepared) -> int:
+    """Return the number of updates of both phases, if none of them stops early."""
+    return -(-len(prepared.parts["train"]) // recipe.data.batch_size) * (recipe.rce.epochs + recipe.grpo.epochs)
 
 
 def evaluate_command(
@@ -138,7 +151,7 @@ def _show(evaluation: Mapping[str, Any], console: Console) -> None:
     accuracy = Table("", *(f"{count}-shot" for count in shots), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, by_shots in evaluation["accuracy"].items():
         accuracy.add_row(Text(name), *(f"{by_shots[s]:.1%}" if s in by_shots else "" for s in shots))
-    console.print(f"right answers on {evaluation['queries']:,} {evaluation['part']} queries", accuracy)
+    console.print(f"{evaluation['measure']} on {evaluation['queries']:,} {evaluation['part']} queries", accuracy)
     heads = ("a - b", "shots", "points", "95% interval", "only a / b", "p (Holm)")
     tests = Table(*heads, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for test in evaluation["tests"]:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from recipes.config.layers import flatten, known_name, merge, read, settings_of, shown_path, validated
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Source, key
+from recipes.config.schema import Section, Source, key, leaves
+from recipes.config.schema.keys import Resolved
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
 
@@ -62,7 +63,7 @@ class RewardConfig(Section):
     mode: Literal["combined", "hard_soft", "separated", "correctness", "probability", "quality"] = key(
         "probability", "REWARD_MODE"
     )
-    """which reward; see the table of rewards"""
+    """which reward; see the table of rewards; combined where REWARD_BETA is set and the mode is not"""
     alpha: float = key(1.0, "REWARD_ALPHA", ge=0)
     """weight of the soft part (quality, accuracy score or probability)"""
     beta: float = key(1.0, "REWARD_BETA", ge=0)
@@ -153,7 +154,7 @@ class TrainerConfig(Section):
     """CPU threads of torch; more than there are free cores cost time"""
 
 
-class PointerRecipe(Section):
+class PointerRecipe(Resolved):
     """The whole recipe."""
 
     data: DataConfig = DataConfig()
@@ -167,6 +168,32 @@ class PointerRecipe(Section):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
+
+
+OF_BETA = Source("default", "REWARD_BETA, a weight of correctness")
+"""The source of a mode that follows from the weights: REWARD_ALPHA and REWARD_BETA alone are those of beam_score and
+vqa_correct."""
+
+
+def remarks(recipe: PointerRecipe, terms: Mapping[str, object]) -> list[str]:
+    """Return a note for each of the user's settings that the chosen mode or phases do not read.
+
+    Args:
+        terms: "alpha" and "beta" -> false where the reward's mode has no such term.
+    """
+    notes, mode = [], recipe.reward.mode
+    if recipe.source_of("reward.mode") is OF_BETA:
+        notes.append(f"reward.mode is {mode}: {recipe.source_of('reward.beta')} weighs correctness; REWARD_MODE wins")
+    for path in leaves(PointerRecipe):
+        group, _, name = path.partition(".")
+        reason = ""
+        if group == "reward" and not terms.get(name, True):
+            reason = f"reward.mode={mode} has no such term"
+        elif group in ("rce", "grpo") and name != "epochs" and not recipe.value(f"{group}.epochs"):
+            reason = f"{group}.epochs is 0"
+        if reason and recipe.source_of(path).by_user:
+            notes.append(f"{recipe.source_of(path)} ({path}) is not read: {reason}")
+    return notes
 
 
 def presets() -> list[str]:
@@ -194,6 +221,8 @@ def resolve(
     settings += variable_settings(os.environ if environ is None else environ, PointerRecipe)
     settings += argument_settings(arguments, name, PointerRecipe)
     values, sources = merge(PointerRecipe, settings)
+    if preset is None and sources["reward.beta"].by_user and not sources["reward.mode"].by_user:
+        values["reward.mode"], sources["reward.mode"] = "combined", OF_BETA
     return validated(PointerRecipe, values | located(PointerRecipe, values, sources), sources)
 
 

@@ -60,6 +60,26 @@ class PointerData:
         """Return [Q + 1], where each query's groups begin."""
         return np.searchsorted(self.group_query, np.arange(len(self) + 1))
 
+    def within_groups(self, values: np.ndarray) -> np.ndarray:
+        """Stretch each group to 0 to 1, equal values becoming 0.5: values [M] -> [M]."""
+        starts = self.group_starts
+        sizes = np.diff(starts)
+        low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
+        span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low
+        return np.where(span > 0, (values - low) / np.where(span > 0, span, 1), 0.5)
+
+    @property
+    def has_truth(self) -> bool:
+        """Return whether a candidate was judged right or wrong."""
+        return not np.isnan(self.scores["vqa_correct"]).all()
+
+    @property
+    def outcomes(self) -> np.ndarray:
+        """Return what a pick is worth, [M]: vqa_correct, or beam_score within its group where no candidate has it."""
+        if self.has_truth:
+            return self.scores["vqa_correct"].astype(float)
+        return self.within_groups(self.scores["beam_score"].astype(float))
+
     def pool_sizes(self, queries: np.ndarray) -> np.ndarray:
         """Return the number of examples that each of these queries chooses from."""
         return np.array([len(self.pools[query]) for query in queries])

@@ -17,7 +17,7 @@ from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.dataset import PointerData, collate
 from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
-from recipes.pointer_selector.preparation import Prepared
+from recipes.pointer_selector.preparation import Prepared, shot_num
 from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
 
@@ -114,7 +114,7 @@ def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: 
         return None
     data = data.keep_candidates(wanted).with_candidates()
     score = logged_log_probs(policy, data).sum(-1).numpy()
-    return Result(logged, data.scores["vqa_correct"][_highest(score, data)].astype(float))
+    return Result(logged, data.outcomes[_highest(score, data)])
 
 
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
@@ -131,7 +131,7 @@ class Validator:
     def __init__(self, recipe: PointerRecipe, prepared: Prepared) -> None:
         train, validation = prepared.parts["train"], prepared.parts["validation"]
         some = np.sort(np.random.default_rng(0).permutation(len(train))[: recipe.validation.train_queries])
-        self.shots, self.shot_num, self.model = recipe.validation.shots, recipe.data.shot_num, prepared.model
+        self.shots, self.shot_num, self.model = recipe.validation.shots, shot_num(recipe, train), prepared.model
         self.parts = {"val": (validation, np.arange(len(validation))), "train": (train, some)}
 
     def __call__(self, policy: PointerPolicy, reference: PointerPolicy | None) -> dict[str, float]:
@@ -192,7 +192,7 @@ def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
     data = data.keep_candidates(data.lengths == shots)
     if not len(data.lengths):
         return {}
-    queries, correct, score = data.group_query, data.scores["vqa_correct"].astype(float), data.scores["beam_score"]
+    queries, correct, score = data.group_query, data.outcomes, data.scores["beam_score"]
     results = {"random": Result(queries, np.add.reduceat(correct, data.group_starts[:-1]) / np.diff(data.group_starts))}
     if not np.isnan(score).any():
         results["beam_score"] = Result(queries, correct[_highest(score, data)])
@@ -245,6 +245,7 @@ def evaluate(prepared: Prepared, folder: Path, shots: Sequence[int], part: str =
     pairs = [("selector", rival) for rival in (*rivals, "warm-up")] + [("warm-up", rival) for rival in rivals]
     return {
         "part": part,
+        "measure": "right answers" if data.has_truth else "beam_score of the picks, 0 to 1 within a group,",
         "queries": len(data),
         "trained_for": config["shot_num"],
         "accuracy": {name: {str(s): r.accuracy for s, r in by_shots.items()} for name, by_shots in results.items()},

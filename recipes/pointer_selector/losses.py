@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.pointer_selector.config import PointerRecipe, RewardConfig
+from recipes.pointer_selector.config import PointerRecipe, RewardConfig, remarks
 from recipes.pointer_selector.dataset import PointerData
 
 QUALITY = "quality"
@@ -48,36 +48,33 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
             raise RecipeError(
                 f"{len(missing)} candidates have no {name}, the first of them in query {query!r}",
                 where=f"reward.mode={config.mode}",
-                fix="choose a reward that the data can give, or log that number",
+                fix=f"set REWARD_MODE to {' or '.join(possible(data)) or 'another'}, or log that number",
             )
         return values
 
     soft, weight = TERMS[config.mode]
     total = np.zeros(len(data.lengths))
     if soft:
-        total += config.alpha * (rescaled(logged("beam_score"), data.group_starts) if soft == QUALITY else logged(soft))
+        total += config.alpha * (data.within_groups(logged("beam_score")) if soft == QUALITY else logged(soft))
     if weight:
         total += config.beta * weight * logged("vqa_correct")
     return total.astype(np.float32)
 
 
-def unread_weights(recipe: PointerRecipe) -> list[str]:
-    """Return a note for each of REWARD_ALPHA and REWARD_BETA that was changed and that the reward's mode ignores."""
-    reward, (soft, weight) = recipe.reward, TERMS[recipe.reward.mode]
-    given = {"alpha": (reward.alpha, soft), "beta": (reward.beta, weight)}
-    return [
-        f"REWARD_{name.upper()} (reward.{name}) is not read: reward.mode={reward.mode} has no such term"
-        for name, (value, term) in given.items()
-        if not term and value != type(reward).model_fields[name].default
-    ]
+def possible(data: PointerData) -> list[str]:
+    """Return the modes whose numbers every candidate has."""
+    there = {name for name, values in data.scores.items() if not np.isnan(values).any()}
+    needed = {
+        mode: {"beam_score" if soft == QUALITY else soft, "vqa_correct" if weight else None} - {None}
+        for mode, (soft, weight) in TERMS.items()
+    }
+    return [mode for mode, names in needed.items() if names <= there]
 
 
-def rescaled(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Stretch each group to 0 to 1, equal values becoming 0.5: values [M], starts [G + 1] -> [M]."""
-    sizes = np.diff(starts)
-    low = np.repeat(np.minimum.reduceat(values, starts[:-1]), sizes)
-    span = np.repeat(np.maximum.reduceat(values, starts[:-1]), sizes) - low
-    return np.where(span > 0, (values - low) / np.where(span > 0, span, 1), 0.5)
+def unread(recipe: PointerRecipe) -> list[str]:
+    """Return a note for each of the user's settings that nothing reads."""
+    soft, weight = TERMS[recipe.reward.mode]
+    return remarks(recipe, {"alpha": soft, "beta": weight})
 
 
 def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:

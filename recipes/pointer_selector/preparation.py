@@ -24,7 +24,7 @@ from recipes.errors import RecipeError
 from recipes.files import sha256
 from recipes.paths import data_dir
 from recipes.pointer_selector import workload
-from recipes.pointer_selector.config import DataConfig, FilterConfig, PointerRecipe
+from recipes.pointer_selector.config import FilterConfig, PointerRecipe
 from recipes.pointer_selector.dataset import SCORES, SPLITS, PointerData
 
 Id = Annotated[str, BeforeValidator(lambda item: str(item) if isinstance(item, int) else item)]
@@ -101,7 +101,7 @@ def prepare(recipe: PointerRecipe) -> Prepared:
         examples = Path(config.candidate_embeddings or config.query_embeddings)
     data = read_data(candidates, queries, examples)
     parts = by_split(data)
-    train, dropped = filtered(_of_shots(parts["train"], config), config.filters)
+    train, dropped = filtered(_of_shots(parts["train"], shot_num(recipe, parts["train"])), config.filters)
     parts["train"] = _some_queries(train, config.train_queries)
     digest = hashlib.sha256("".join(map(sha256, (candidates, queries, examples))).encode()).hexdigest()
     return Prepared(parts, model, count(data), dropped, digest)
@@ -278,12 +278,19 @@ def _hashed(query_id: str) -> int:
     return SPLITS.index("validation" if position < 2 * HELD_OUT_SHARE else "train")
 
 
-def _of_shots(data: PointerData, config: DataConfig) -> PointerData:
-    """Return the sequences of at most `shot_num` picks, and the queries that have such a sequence."""
-    wanted, longest = data.lengths <= config.shot_num, int(data.lengths.max())
-    if not wanted.any() or longest < config.shot_num:
+def shot_num(recipe: PointerRecipe, train: PointerData) -> int:
+    """Return the most picks of the sequences that are trained on: the user's, or the recipe's and no more than are
+    logged."""
+    given = recipe.data.shot_num
+    return given if recipe.source_of("data.shot_num").by_user else min(given, int(train.lengths.max()))
+
+
+def _of_shots(data: PointerData, most: int) -> PointerData:
+    """Return the sequences of at most `most` picks, and the queries that have such a sequence."""
+    wanted, longest = data.lengths <= most, int(data.lengths.max())
+    if not wanted.any() or longest < most:
         raise RecipeError(
-            f"no logged sequence has {config.shot_num} picks; the longest has {longest}",
+            f"no logged sequence has {most} picks; the longest has {longest}",
             where="data.shot_num",
             fix=f"set SHOT_NUM={longest}, or log longer sequences",
         )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recipes.errors import RecipeError
-from recipes.files import whole_folder
+from recipes.files import whole_folder, write_json
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, choose_device, greedy
 
@@ -37,6 +37,8 @@ def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, 
     with whole_folder(folder) as draft:
         (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         save_file(weights, draft / "model.safetensors")
+        if folder.name == BEST:  # as `recipes.runs` reads the best checkpoint of a run
+            write_json(draft / "best.json", {"metric": "validation", "reward": "", "validation": "", **mark})
 
 
 def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:

@@ -28,7 +28,7 @@ from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, Pointe
 from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.policy import PointerPolicy
-from recipes.pointer_selector.preparation import Prepared
+from recipes.pointer_selector.preparation import Prepared, shot_num
 
 PROGRESS = "progress.json"
 KL_LOW, KL_HIGH = 0.01, 0.1
@@ -253,6 +253,9 @@ class Trainer:
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
         self.train, self.validator = prepared.parts["train"], Validator(recipe, prepared)
+        self.shot_num = shot_num(recipe, self.train)
+        # The name by which `recipes.runs` knows a validation.
+        self.measure = f"val-core/pointer_selector/{'acc' if self.train.has_truth else 'reward'}/mean@1"
         values = losses.rewards(self.train, recipe.reward)
         if recipe.grpo.epochs and len(losses.equal_groups(values, self.train)) == len(self.train.group_query):
             raise RecipeError(
@@ -363,7 +366,9 @@ class Trainer:
         if now[1] > progress.best.value:
             progress.best = Best(phase, epoch, progress.step, now[1])
             self._save(selector.BEST)
-        self.log(progress.step, {**metrics, "training/epoch": float(epoch), "training/phase": phase})
+        self.log(
+            progress.step, {**metrics, self.measure: now[1], "training/epoch": float(epoch), "training/phase": phase}
+        )
         mark = "  best" if now[1] > max((value for _, value in curves), default=-1.0) else ""
         where = f"{phase} {epoch}/{self._settings(phase).epochs} step {progress.step}"
         self.show(f"{where}  {epoch_line({**means, **metrics})}{mark}")
@@ -375,12 +380,12 @@ class Trainer:
         return self.recipe.rce if phase == "rce" else self.recipe.grpo
 
     def _save(self, name: str) -> None:
-        selector.save(self.folder / name, self.policy, self.recipe.data.shot_num, asdict(self.progress.best))
+        selector.save(self.folder / name, self.policy, self.shot_num, asdict(self.progress.best))
 
     def _load(self, folder: Path) -> None:
         """Take over the weights of a checkpoint of the same architecture and number of shots."""
         loaded, config = selector.load(folder)
-        ours = selector.description(self.policy, self.recipe.data.shot_num)
+        ours = selector.description(self.policy, self.shot_num)
         if differing := [f"{name}: {config[name]!r}, not {v!r}" for name, v in ours.items() if config[name] != v]:
             fix = "set SHOT_NUM and the keys of policy to those of the checkpoint"
             raise RecipeError(f"the checkpoint has {'; '.join(differing)}", where=str(folder), fix=fix)

@@ -21,6 +21,7 @@ from recipes.data.rows import row_count
 from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint, step_of
 from recipes.errors import RecipeError, nearest
 from recipes.files import run_lock, write_whole
+from recipes.model_files import read_json
 from recipes.paths import artifacts, checkpoint_dir, relative_to_cwd, run_dir
 from recipes.runs.metrics import (
     Series,
@@ -159,6 +160,7 @@ class Run:
     """State of a run, from its folder."""
 
     folder: Path  # artifacts/runs/<experiment>
+    task: str  # what it trains, in a word
     history: list[Step]  # the metrics of its steps so far
     recipe: Recipe | None  # what it trains; None where config.yaml cannot be read
     total: int | None  # the steps that it has to make, where known
@@ -239,14 +241,18 @@ def read(folder: Path) -> Run:
     files = RunFiles(folder)
     metrics = [files.metrics, *files.attempts]
     notes, recipe, total = [], None, None
+    about = read_json(folder / "about.json")  # of a run of another trainer: `task`, `total` steps, `checkpoints`
     try:
         recipe = load(str(files.config), environ={})
         total = total_steps(recipe, row_count(recipe)) or None
     except RecipeError as error:
-        notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
+        total = about.get("total")
+        if not about:
+            notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
     history = [per_token(step, recipe) for step in read_history(*metrics)]
     alive = _alive(files.lock)
-    saved = Path(recipe.trainer.save_checkpoint_path or "") if recipe else checkpoint_dir(folder.name)
+    place = recipe.trainer.save_checkpoint_path if recipe else about.get("checkpoints", checkpoint_dir(folder.name))
+    saved = Path(place or "")
     checkpoint = last_checkpoint(saved)
     steps = [*(step.step for step in history), checkpoint.step if checkpoint else 0]
     done = files.summary.is_file() or bool(total and max(steps) >= total)
@@ -254,6 +260,7 @@ def read(folder: Path) -> Run:
     signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]
     return Run(
         folder=folder,
+        task=recipe.name if recipe else about.get("task", "unknown recipe"),
         history=history,
         recipe=recipe,
         total=total,

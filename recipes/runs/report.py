@@ -52,7 +52,7 @@ def write(folder: Path, output: Path) -> Path:
             run=run,
             notes=[*run.notes, *notes],
             style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
-            task=run.recipe.name if run.recipe else "unknown recipe",
+            task=run.task,
             written=datetime.now().astimezone().isoformat(timespec="minutes"),
             tone="bad" if any(each.status == "failure" for each in alarms) else "weak" if alarms else "good",
             alarms=alarms,

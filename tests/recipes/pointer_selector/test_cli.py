@@ -38,12 +38,15 @@ def test_a_run_leaves_what_the_documentation_says(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     run, text = tmp_path / "runs" / "pointer_selector", StringIO()
     cli.train(resolve(SMALL), Console(file=text, width=200))
-    names = {"config.yaml", "data.json", "metrics.jsonl", "summary.json", "tensorboard", ".lock"}
+    names = {"config.yaml", "about.json", "data.json", "metrics.jsonl", "summary.json", "tensorboard", ".lock"}
     assert {path.name for path in run.iterdir()} == names
     assert list((run / "tensorboard").glob("events.*"))
     summary = json.loads((run / "summary.json").read_text())
     assert set(summary["accuracy"]) == {"random", "no examples", "nearest", "selector", "warm-up"}
-    assert folder.read(run).state == "finished"
+    seen = folder.read(run)
+    assert (seen.state, seen.task, seen.notes) == ("finished", "pointer_selector", ())
+    assert seen.total == seen.step
+    assert seen.validated.value <= seen.best.value == summary["best"]["value"]
     shown = text.getvalue()
     assert all(line in shown for line in ("rce 1/1", "grpo 1/1", "eval_pointer_selector.py"))
     checkpoints = tmp_path / "checkpoints" / "pointer_selector"
@@ -127,6 +130,23 @@ def test_a_preset_trains_on_own_data(tmp_path, monkeypatch, write_data, preset):
     assert "selector - beam_score" in done.output
     name = f"trainer.experiment_name={recipe.trainer.experiment_name}"
     assert "(64, 64)" in invoke(cli.evaluate_command, name).stderr, "the digits, where the own data were forgotten"
+
+
+def test_data_with_beam_scores_alone_is_trained_and_measured_by_them(tmp_path, monkeypatch, write_data):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    path, table = write_data(tmp_path, queries=40)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        kept = ("pointer", "beam_score")
+        record["pointer_candidates"] = [{name: c[name] for name in kept} for c in record["pointer_candidates"]]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    own = [*SMALL, f"CANDIDATES={path}", f"QUERY_EMBEDDINGS={table}"]
+    error = mistake(lambda: cli.train(resolve(own), Console(file=StringIO())), "reward.mode=probability")
+    assert "REWARD_MODE to quality" in error.fix
+    text = StringIO()
+    cli.train(resolve([*own, "REWARD_MODE=quality"]), Console(file=text, width=200))
+    assert all(part in text.getvalue() for part in ("SHOT_NUM is 2", "beam_score of the picks", "grpo 1/1"))
+    assert folder.read(tmp_path / "runs" / "pointer_selector").measure == "score"
 
 
 def test_without_a_model_the_most_likely_logged_candidate_counts(data, make_policy):

@@ -80,9 +80,22 @@ def test_rewards_equal_the_documented_formulas(data):
             assert reward == pytest.approx(expected, rel=1e-5), mode
 
 
-def test_a_weight_that_the_reward_has_not_is_named():
-    recipe = resolve(["REWARD_ALPHA=0.5", "REWARD_BETA=0.8"], environ={})
-    assert [note.partition(" ")[0] for note in losses.unread_weights(recipe)] == ["REWARD_BETA"]
+@pytest.mark.parametrize(
+    ("words", "mode", "named"),
+    [
+        ("REWARD_ALPHA=0.2 REWARD_BETA=1.0", "combined", ["reward.mode"]),
+        ("REWARD_ALPHA=0.2", "probability", []),
+        ("REWARD_MODE=probability REWARD_ALPHA=1.0 REWARD_BETA=1.0", "probability", ["reward.beta"]),
+        ("REWARD_MODE=correctness REWARD_ALPHA=1.0", "correctness", ["reward.alpha"]),
+        ("GRPO_EPOCHS=0 GRPO_LR=1e-3 KL_BETA=0.0 RCE_LR=1e-3", "probability", ["grpo.lr", "grpo.kl.beta"]),
+    ],
+)
+def test_weights_choose_the_reward_and_what_it_does_not_read_is_named(words, mode, named):
+    recipe = resolve(words.split(), environ={})
+    notes = losses.unread(recipe)
+    assert recipe.reward.mode == mode
+    assert len(notes) == len(named)
+    assert all(key in note for key, note in zip(named, notes, strict=True))
 
 
 def test_missing_numbers_name_the_query(data):
