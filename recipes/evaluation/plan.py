@@ -19,7 +19,7 @@ from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import Subject, find_model, find_subject
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
-from recipes.evaluation.questions import OF_VERL, Read, described, has_images
+from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
 from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -39,7 +39,7 @@ class EvaluationPlan:
     reward: Reward  # scores the responses
     sampled: Sampling  # of the sampled pass
     greedy: Sampling | None  # of the greedy pass; None for the signal probe
-    read: Read = OF_VERL  # what of a row is prompt and ground truth
+    read: RowFormat = VERL_ROWS  # what of a row is prompt and ground truth
     limit: int | None = None  # how many of the first rows of `data` are asked, None for all
     batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
@@ -80,7 +80,7 @@ class EvaluationPlan:
     def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
         parts = [hash_file(self.data), self.read.prompt, self.read.template]
-        is_verls = parts[1:] == [OF_VERL.prompt, OF_VERL.template]
+        is_verls = parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template]
         return parts[0] if is_verls else json_sha256(parts)
 
     def identity(self, questions: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _recipe(options: Options) -> Recipe:
     return recipe
 
 
-def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, Read]:
+def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, RowFormat]:
     """The recipe's training or validation file, made and converted as the launcher does, if needed."""
     recipe = ready(recipe, log)
     key = "data.train_files" if train else "data.val_files"
@@ -208,11 +208,11 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, Read]
     return files[0], _read(recipe)
 
 
-def _read(recipe: Recipe) -> Read:
+def _read(recipe: Recipe) -> RowFormat:
     """What the recipe's engine reads of finished rows."""
     in_column = recipe.engine == "easyr1"
     template = prompt_template(recipe) if in_column else ""
-    return Read(prompt_column(recipe), answer_column(recipe) if in_column else "", template)
+    return RowFormat(prompt_column(recipe), answer_column(recipe) if in_column else "", template)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:

@@ -21,7 +21,7 @@ OPTIONAL = ("reward_model", "data_source", "extra_info", "id")
 ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
 
 
-class Read(NamedTuple):
+class RowFormat(NamedTuple):
     """What the trainer's engine reads of a row: verl chat messages and the truth beside them, EasyR1 two columns."""
 
     prompt: str = "prompt"  # column of the chat messages, or of a text, which is one message of the user
@@ -34,7 +34,7 @@ class Read(NamedTuple):
         return (self.prompt, self.answer) if self.answer else (self.prompt, "reward_model", "data_source")
 
 
-OF_VERL = Read()
+VERL_ROWS = RowFormat()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Question:
         return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
-def load_questions(path: Path, limit: int | None = None, read: Read = OF_VERL) -> list[Question]:
+def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_ROWS) -> list[Question]:
     """The rows of a parquet file, or its first `limit`. Images stay in the file until `with_images` reads them.
 
     Raises:
@@ -144,7 +144,7 @@ def _records(
             return
 
 
-def _question(path: Path, row: int, record: dict[str, Any], read: Read, *, has_images: bool) -> Question:
+def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, has_images: bool) -> Question:
     gold = record[read.answer] if read.answer else (record["reward_model"] or {}).get("ground_truth")
     source, truth = unwrapped(gold) if read.answer else ("", gold)
     if truth is None:
