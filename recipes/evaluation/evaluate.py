@@ -16,7 +16,7 @@ from recipes.evaluation.cache import ResponseFile, responses_for
 from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.figures import draw_all
 from recipes.evaluation.metrics import Collector, PassSummary, main_metric, metric_of
-from recipes.evaluation.models import Subject
+from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
@@ -35,7 +35,7 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 class Pass:
     """One model under one sampling, "greedy" or "sampled", with its answers and its figures."""
 
-    subject: Subject
+    subject: EvaluatedModel
     name: str
     sampling: Sampling
     file: ResponseFile

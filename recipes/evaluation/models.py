@@ -102,7 +102,7 @@ def _downloaded(name: str, option: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedModel:
     """A model under evaluation."""
 
     label: str  # "model", or "base" and "trained" in a comparison
@@ -127,7 +127,7 @@ class Subject:
         return VllmSampler(self.source, questions, max_tokens, engine)
 
 
-def find_subject(label: str, name: str, option: str, server: Server | None = None) -> Subject:
+def find_evaluated_model(label: str, name: str, option: str, server: Server | None = None) -> EvaluatedModel:
     """The model that `name` names, run by vLLM in this process, or by `server`.
 
     A model behind a server is identified by its weights if `name` is also a folder here, else by address and name.
@@ -135,6 +135,6 @@ def find_subject(label: str, name: str, option: str, server: Server | None = Non
     if server and not Path(name).expanduser().exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
-        return Subject(label, server.model, identity, server, note)
+        return EvaluatedModel(label, server.model, identity, server, note)
     model = find_model(name, option)
-    return Subject(label, model.name, hash_model(model.folder), server or model.folder, model.note)
+    return EvaluatedModel(label, model.name, hash_model(model.folder), server or model.folder, model.note)

@@ -16,7 +16,7 @@ from recipes.data.custom import convert_one, of_converted, ready
 from recipes.data.rows import answer_column, prompt_column, prompt_template
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
-from recipes.evaluation.models import Subject, find_model, find_subject
+from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
@@ -34,7 +34,7 @@ class EvaluationPlan:
     """One evaluation."""
 
     task: str  # names the folder of the reports
-    subjects: tuple[Subject, ...]  # one model, or base and trained in that order
+    subjects: tuple[EvaluatedModel, ...]  # one model, or base and trained in that order
     data: Path  # parquet file
     reward: Reward  # scores the responses
     sampled: Sampling  # of the sampled pass
@@ -234,7 +234,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     )
 
 
-def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
+def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
     """One model, or base and trained; for a run without further options, its last checkpoint and its base model."""
     trained_name, base_name = options.model_path, options.base_model_path
     if not trained_name and options.run:
@@ -245,11 +245,13 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[Subject, ...]:
             "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
         )
     label = "trained" if base_name else "model"
-    trained = find_subject(label, trained_name, "--model_path", _server(options.api_base, trained_name, options))
+    trained = find_evaluated_model(
+        label, trained_name, "--model_path", _server(options.api_base, trained_name, options)
+    )
     if not base_name:
         return (trained,)
     server = _server(options.base_api_base or options.api_base, base_name, options)
-    base = find_subject("base", base_name, "--base_model_path", server)
+    base = find_evaluated_model("base", base_name, "--base_model_path", server)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
             "base and trained are the same model, file by file",

@@ -37,7 +37,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model with its passes, "greedy" and "sampled"; the other fields are those of its `Subject`."""
+    """A model with its passes, "greedy" and "sampled"; the other fields are those of its `EvaluatedModel`."""
 
     name: str
     hash: str

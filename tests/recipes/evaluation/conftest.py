@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.evaluation import evaluate
-from recipes.evaluation.models import Subject
+from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.sampling import Group, Response, Sampling
@@ -204,15 +204,15 @@ class World:
         self.started: list[str] = []
         self.totals: dict[str, int] = {}  # text of each progress bar -> its total
 
-        def start(subject: Subject, *args: Any) -> ScriptedSampler:
+        def start(subject: EvaluatedModel, *args: Any) -> ScriptedSampler:
             self.started.append(subject.name)
             return self.samplers[subject.name]
 
         patch.setenv("ARTIFACTS_DIR", str(folder / "artifacts"))
-        patch.setattr(Subject, "start", start)
+        patch.setattr(EvaluatedModel, "start", start)
 
-    def subject(self, label: str, name: str) -> Subject:
-        return Subject(label, name, f"hash of {name}", self.reward_path.parent)
+    def subject(self, label: str, name: str) -> EvaluatedModel:
+        return EvaluatedModel(label, name, f"hash of {name}", self.reward_path.parent)
 
     def plan(self, **changes: Any) -> EvaluationPlan:
         own = {"task": "sums", "subjects": (self.subject("model", "model"),), "data": self.data}

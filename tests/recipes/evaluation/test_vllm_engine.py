@@ -7,7 +7,7 @@ from typing import Any
 
 from recipes.config import load
 from recipes.evaluation import plan, vllm_engine
-from recipes.evaluation.models import Subject
+from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
@@ -75,7 +75,7 @@ def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
         names.append(Engine(**settings).generator())
     assert len(set(names)) == 6
     assert Engine(gpu_memory_utilization=0.5, tensor_parallel_size=2).generator() == Engine().generator()
-    asked = Subject("model", "m", "hash", Server("http://host/v1", "m"))
+    asked = EvaluatedModel("model", "m", "hash", Server("http://host/v1", "m"))
     assert asked.generator(Engine()) == "server", "which this machine's vLLM does not answer for"
     assert "512" in asked.generator(Engine(processor={"max_pixels": 512})), "images are sent with the bounds"
 
