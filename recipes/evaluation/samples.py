@@ -24,7 +24,7 @@ SHOWN = {
 }
 
 
-class Answer(NamedTuple):
+class ShownAnswer(NamedTuple):
     """One response; `label` names the model and the pass."""
 
     label: str
@@ -41,7 +41,7 @@ class Sample:
     reasons: list[str]
     # For each sampled pass: name, number of right answers (None without an accuracy), number of answers, mean score.
     groups: list[tuple[str, int | None, int, float]]
-    answers: list[Answer]
+    answers: list[ShownAnswer]
     images: list[str] = field(default_factory=list)  # data URLs
 
 
@@ -77,7 +77,7 @@ class Samples:
 
 def _sample(kind: str, question: Question, scored: Mapping[str, Scored]) -> Sample:
     answers = [
-        Answer(name.replace("_", " "), scored[name].responses[number], scored[name].scores[number])
+        ShownAnswer(name.replace("_", " "), scored[name].responses[number], scored[name].scores[number])
         for name, most in SHOWN[kind].items()
         for number in _varied(scored[name].scores, most)
     ]

@@ -27,7 +27,7 @@ on machines without a GPU any that imports verl, and any with vLLM."""
 
 
 @dataclass(frozen=True)
-class Change:
+class Patch:
     """A change: where it is made, what it gains, and the pull request that would replace it."""
 
     apply: Callable[[], None]
@@ -38,7 +38,7 @@ class Change:
     """Whether a machine without a GPU cannot run without this change."""
 
 
-CHANGES: list[Change] = []
+CHANGES: list[Patch] = []
 ORIGINALS: dict[tuple[str, str], Any] = {}
 """(module or `module:Class`, name) -> what was there before it was replaced in this process."""
 
@@ -50,7 +50,7 @@ def change(
 
     def listed(function: Callable[[], None]) -> Callable[[], None]:
         once = functools.cache(function)
-        CHANGES.append(Change(once, place, gain, pull_request, needed))
+        CHANGES.append(Patch(once, place, gain, pull_request, needed))
         return once
 
     return listed
