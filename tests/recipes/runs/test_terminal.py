@@ -64,7 +64,7 @@ from recipes.runs.terminal import LastingOutput
 console = Console(file=LastingOutput(Path(sys.argv[1])))
 console.print("step 1")
 sys.stdin.read()
-console.print("stopped by SIGINT")
+console.print("stopped by \x1b[31mSIGINT")
 print("the summary")
 """
 
@@ -79,4 +79,4 @@ def test_what_is_printed_after_tee_ended_goes_to_a_file_where_there_is_no_termin
         process.stdout.close()
         process.stdin.close()
         assert process.wait(60) == 0
-    assert (tmp_path / "log").read_text() == "stopped by SIGINT\nthe summary\n"
+    assert (tmp_path / "log").read_text() == "stopped by \\x1b[31mSIGINT\nthe summary\n"
