@@ -307,7 +307,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     versions.check(recipe.hardware)
-    for remark in [*recipe.circumstances.notes, *check_model(recipe), *check_weights(recipe)]:
+    for remark in [*recipe.resolution.notes, *check_model(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
     if later := unread(recipe):
         console.print(f"note: a warm start does not read, and the training after it does: {', '.join(later)}")

@@ -70,7 +70,7 @@ def _of_verl_alone(recipe: Recipe) -> Iterator[RecipeError]:
 
 def remarks(recipe: Recipe) -> list[str]:
     """Return remarks on valid but hardly intended settings: what is not read or has no effect, and misplaced KL."""
-    return [*recipe.circumstances.notes, *effects.remarks(recipe), *objective.remarks(recipe)]
+    return [*recipe.resolution.notes, *effects.remarks(recipe), *objective.remarks(recipe)]
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:

@@ -136,7 +136,7 @@ def model_shape(name: str | None) -> Shape | None:
 
 def gpus_of(recipe: Recipe) -> list[nvidia.Gpu]:
     """The GPUs that a run takes: those that it is planned for, else the first ones visible on this machine."""
-    planned = recipe.circumstances.planned_gpus
+    planned = recipe.resolution.planned_gpus
     return list(nvidia.chosen_gpus()[: recipe.trainer.n_gpus_per_node] if planned is None else planned)
 
 
@@ -165,7 +165,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         shape=sizes,
         gpu=gpu.total if gpu else None,
         in_use=gpu.used if gpu else 0,
-        host=host_memory() if recipe.circumstances.planned_gpus is None else None,
+        host=host_memory() if recipe.resolution.planned_gpus is None else None,
         ranks=shards if 0 < shards < recipe.n_gpus else recipe.n_gpus,
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,

@@ -34,7 +34,7 @@ from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT
-from recipes.config.schema.recipe import Circumstances, Hardware
+from recipes.config.schema.recipe import Hardware, Resolution
 from recipes.config.variables import (
     CONTROL_OPTIONS,
     argument_settings,
@@ -118,10 +118,10 @@ def load(
         own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (EMBEDDED=1)"
         does = does if other else "apply to this one, which has its sizes (EMBEDDED=0)"
         notes.insert(0, f"{named.source}: {own_data} and {does}")
-    recipe._circumstances = Circumstances(embedded, planned, tuple(notes), unread)
+    recipe._resolution = Resolution(embedded, planned, tuple(notes), unread)
     recipe = without_copies(derive(recipe, environ))
     lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
-    recipe._circumstances = recipe.circumstances._replace(notes=(*notes, *lost))
+    recipe._resolution = recipe.resolution._replace(notes=(*notes, *lost))
     return recipe
 
 
@@ -345,7 +345,7 @@ def changed(recipe: Recipe, settings: Sequence[Setting]) -> Recipe:
     values = {path: recipe.value(path) for path in leaves(Recipe)} | {each.path: each.value for each in settings}
     sources = recipe.sources | {each.path: each.source for each in settings if each.source is not DEFAULT}
     fresh = validated(Recipe, values, sources)
-    fresh._circumstances = recipe._circumstances
+    fresh._resolution = recipe._resolution
     return fresh
 
 

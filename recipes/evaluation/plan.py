@@ -123,7 +123,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
             where=recipe.source_of(f"verl.{name}").where,
             fix="validate as training does, with trainer.val_only=true",
         )
-    for note in recipe.circumstances.notes:
+    for note in recipe.resolution.notes:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
         raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")

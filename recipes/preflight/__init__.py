@@ -63,7 +63,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     Args:
         plan_only: whether nothing is started here, so that the GPUs need not be here either.
     """
-    if recipe.circumstances.planned_gpus is not None and not plan_only:
+    if recipe.resolution.planned_gpus is not None and not plan_only:
         raise recipe.error(
             "the GPUs are planned for and need not be here, so that nothing can be started on them",
             "leave --gpus out, or set DRY_RUN=1",
@@ -109,7 +109,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
         skip: checks to leave out; a plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
-    if recipe.circumstances.planned_gpus is not None:
+    if recipe.resolution.planned_gpus is not None:
         checked = {"engine", "tensor parallelism", "memory", *["data"] * (not missing)} - set(skip)
         return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
@@ -122,7 +122,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
 def heading(recipe: Recipe) -> str:
     """One line on what is run: recipe, engine, hardware, model, experiment."""
     model = recipe.worker.actor.model.model_path
-    if recipe.circumstances.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
+    if recipe.resolution.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
         model = "tiny embedded model and data"
         if recipe.source_of("data.train_files").by_user:
             model = "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"

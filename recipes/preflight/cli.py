@@ -37,7 +37,7 @@ def main(
         if plan:
             raise typer.Exit(show(console, recipe, task, os.environ, overrides or ()))
         console.print(preflight.heading(recipe))
-        planned = recipe.circumstances.planned_gpus is not None
+        planned = recipe.resolution.planned_gpus is not None
         notes = preflight.check_before_data(recipe, plan_only=planned)
     try:
         recipe = ready(recipe, console.print, make=False)

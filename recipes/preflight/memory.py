@@ -69,7 +69,7 @@ WITH_BF16 = (8, 0)
 
 def _check_bf16(recipe: Recipe) -> None:
     """Raise where the GPUs of this machine lack the format of passes or of generation."""
-    here = gpus.model() if recipe.hardware == "gpu" and recipe.circumstances.planned_gpus is None else None
+    here = gpus.model() if recipe.hardware == "gpu" and recipe.resolution.planned_gpus is None else None
     if here and here[1] < WITH_BF16 and "bf16" in map(recipe.value, PRECISIONS):
         raise recipe.error(
             f"{here[0]} has no bf16, in which passes and generation compute here",
@@ -90,7 +90,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
         f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
         f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
     )
-    if recipe.circumstances.planned_gpus is not None:
+    if recipe.resolution.planned_gpus is not None:
         raise recipe.error(what, "set MODEL_PATH to a folder with the model's config.json", MODEL)
     return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
 

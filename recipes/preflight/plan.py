@@ -178,10 +178,10 @@ def _solutions(file: Path) -> list[str]:
 
 def _card(recipe: Recipe) -> speed.Card | None:
     """The measured card that the run's GPUs are; None where no figure is known."""
-    if recipe.circumstances.planned_gpus is None:
+    if recipe.resolution.planned_gpus is None:
         here = gpus.model()
         return next((card for card in speed.CARDS.values() if here and card.name.split()[0] in here[0]), None)
-    size = recipe.circumstances.planned_gpus[0].total >> 20
+    size = recipe.resolution.planned_gpus[0].total >> 20
     return next((card for label, card in speed.CARDS.items() if gpus.LABELS_MIB[label] == size), None)
 
 
@@ -253,7 +253,7 @@ def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Seque
     """The commands from the probe to the evaluation, with what the user typed."""
     files, words = split_overlays(overrides)
     given = [each for each in read_arguments(words) if each.key != "gpus"]
-    planned = recipe.circumstances.planned_gpus
+    planned = recipe.resolution.planned_gpus
     number = f"GPUS_PER_NODE={len(planned)} " if planned and "GPUS_PER_NODE" not in environ else ""
 
     def typed(left_out: Sequence[str] = ()) -> str:

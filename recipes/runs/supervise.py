@@ -303,7 +303,7 @@ def train(
     withdraw_stop(checkpoints)
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
     # Printed last before hours of training: where MAX_STEPS was mistyped, the number of steps shows it.
-    for note in recipe.circumstances.unread:
+    for note in recipe.resolution.unread:
         console.print(f"note: {note}; the run makes {counted(total, 'step') if total else 'all steps'}")
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 

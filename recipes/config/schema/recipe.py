@@ -292,7 +292,7 @@ EngineName = Literal["verl", "easyr1"]
 Hardware = Literal["cpu", "gpu"]
 
 
-class Circumstances(NamedTuple):
+class Resolution(NamedTuple):
     """Facts of a resolved recipe that are no keys."""
 
     embedded_on: bool = False  # the `embedded` block of the recipe (tiny model, tiny data) was applied
@@ -321,11 +321,11 @@ class Recipe(Resolved):
     easyr1: dict[str, Any] = key(dict, launcher=True)
     """EasyR1's own keys, dotted, handed to it as they are"""
 
-    _circumstances: Circumstances = PrivateAttr(default=Circumstances())
+    _resolution: Resolution = PrivateAttr(default=Resolution())
 
     @property
-    def circumstances(self) -> Circumstances:
-        return self._circumstances
+    def resolution(self) -> Resolution:
+        return self._resolution
 
     @property
     def n_gpus(self) -> int:

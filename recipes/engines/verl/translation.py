@@ -279,7 +279,7 @@ DAPO_SHARE = 5
 
 def _reward(recipe: Recipe) -> dict[str, Any]:
     """The reward function, and the length penalty, which only verl's DAPO reward manager implements."""
-    reward, longest = recipe.worker.reward, recipe.data.max_response_length
+    reward, response = recipe.worker.reward, recipe.data.max_response_length
     keys: dict[str, Any] = {
         "reward.reward_manager.source": "importlib",
         "reward.reward_manager.name": "CheckedRewardManager",
@@ -294,10 +294,10 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
         buffer = "reward.reward_kwargs.overlong_buffer_cfg"
         keys |= {
             "reward.reward_manager.name": "CheckedDapoRewardManager",
-            "reward.reward_kwargs.max_resp_len": longest,
+            "reward.reward_kwargs.max_resp_len": response,
             **{f"{buffer}.{name}": value for name, value in reward.overlong_buffer.model_dump().items()},
             f"{buffer}.log": True,
-            f"{buffer}.len": reward.overlong_buffer.len or max(1, longest // DAPO_SHARE),
+            f"{buffer}.len": reward.overlong_buffer.len or max(1, response // DAPO_SHARE),
         }
     return keys
 

@@ -77,14 +77,14 @@ def test_further_files_lie_over_the_first(write):
 
 
 def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
-    assert not resolve().circumstances.embedded_on
+    assert not resolve().resolution.embedded_on
     assert resolve("embedded=yes").data.rollout_batch_size == 8
 
     def custom(**environ):
         return load("custom", environ=environ, hardware="cpu")
 
     full, tiny, other = custom(EMBEDDED="0"), custom(TRAIN_FILES="a.json"), custom(MODEL_PATH="org/other")
-    assert tiny.circumstances.embedded_on
+    assert tiny.resolution.embedded_on
     assert tiny.data.train_files.endswith("a.json")
     for key in ("worker.actor.optim.lr", "data.max_prompt_length", "data.train_files"):
         assert other.value(key) == full.value(key) != tiny.value(key)

@@ -50,16 +50,16 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 
 
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
-    assert countdown().circumstances.notes == ()
+    assert countdown().resolution.notes == ()
     misses = {"KL": "KL_COEF", "CLIP_HIGH": "CLIP_RATIO_HIGH", "MAX_STEP": "MAX_STEPS"}
     misses |= {"LRR": "LR", "WARMUP": "LR_WARMUP"}
     (note,) = countdown(
         MODEL="a/b", DATA="x", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")
-    ).circumstances.notes
+    ).resolution.notes
     for name, meant in {"MODEL": "MODEL_PATH", "DATA": "TRAIN_FILES", **misses}.items():
         assert f"{name} (did you mean {meant}" in note
     assert "HOME" not in note
-    (note,) = countdown(KL_BETA="0.3").circumstances.notes
+    (note,) = countdown(KL_BETA="0.3").resolution.notes
     assert "KL_BETA (of examples/pointer_selector" in note
     ours = {name for names in table("other_names.yaml")["launchers"].values() for name in names}
     assert ours == variable_names(PointerRecipe) - variable_names()

@@ -59,7 +59,7 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
         assert said in lines[name], lines[name]
     words = lines["train"].partition("launch.sh custom ")[2]
     recipe = load("custom", arguments=shlex.split(words), environ={})
-    assert (recipe.worker.actor.model.lora.rank, recipe.circumstances.planned_gpus) == (64, None)
+    assert (recipe.worker.actor.model.lora.rank, recipe.resolution.planned_gpus) == (64, None)
     probe = shlex.split(lines["probe"])
     assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
 
