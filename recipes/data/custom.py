@@ -46,13 +46,13 @@ from recipes.data.rows import (
     write_split,
 )
 from recipes.data.splits import MOST_VALIDATION, Prompts
-from recipes.data.written import written
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config
 from recipes.paths import data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
 from recipes.rewards.loading import load_reward
+from recipes.written import written
 
 if TYPE_CHECKING:
     import pyarrow as pa

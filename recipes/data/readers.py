@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
-from recipes.data.written import in_json, in_python, is_meant_as_one, written
 from recipes.errors import RecipeError
+from recipes.written import in_json, in_python, is_meant_as_one, written
 
 WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
 """A whole number as pandas writes it where the column had gaps."""

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from recipes.data.written import is_meant_as_one, written
+from recipes.written import is_meant_as_one, written
 
 VALUES = [
     ["red", "dark red", "it's", 'say "x"\n'],
