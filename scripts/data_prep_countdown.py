@@ -15,11 +15,11 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import prepare
 from recipes.errors import reported_errors
 from recipes.paths import data_dir
 from recipes.tasks.countdown.problems import PRESETS
 from recipes.tasks.countdown.rows import counted_by, from_hub, generated, multiset
+from recipes.tasks.prepare import prepare
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 

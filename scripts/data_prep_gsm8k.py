@@ -15,11 +15,11 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import prepare
 from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import data_dir
 from recipes.tasks.gsm8k.rows import PUBLISHED, SIZES, counted_by, generated, published
+from recipes.tasks.prepare import prepare
 
 # Preset -> (folder under artifacts/data, source where none is given).
 PRESETS = {"paper": ("gsm8k", "hub"), "tiny": ("gsm8k_tiny", "generate")}

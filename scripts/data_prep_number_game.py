@@ -18,7 +18,6 @@ ensure()
 
 import typer
 
-from recipes.data.prepare import prepare
 from recipes.data.rows import Split
 from recipes.errors import reported_errors
 from recipes.paths import data_dir
@@ -27,6 +26,7 @@ from recipes.tasks.number_game.chromium import Opener, windows
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import SPLITS, counted_by, from_hub, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
+from recipes.tasks.prepare import prepare
 
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import yaml
 
-from recipes.data.splits import bucket_of
 from recipes.errors import RecipeError
+from recipes.tasks.shares import bucket_of
 
 MARK = "####"
 """The mark before the number at the end of a worked answer."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from recipes.data.prepare import require_full_marks
 from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import Problem
 from recipes.tasks.countdown.rows import rows
+from recipes.tasks.prepare import require_full_marks
 from tests.mistakes import mistake
 
 GOOD = Problem((3, 8, 1, 1), 24, "8 * 3 + 1 - 1")

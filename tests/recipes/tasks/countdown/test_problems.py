@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from recipes.data.splits import SHARES
 from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, expressions, generate, solve
 from recipes.tasks.countdown.rows import DATA_SOURCE, gold_response, ground_truth
+from recipes.tasks.shares import SHARES
 
 
 def reachable(numbers):

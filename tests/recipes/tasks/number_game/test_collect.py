@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from recipes.data.manifests import read_manifest
-from recipes.data.prepare import prepare
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import from_hub, problem
 from recipes.tasks.number_game.rules import START, Settings, points
+from recipes.tasks.prepare import prepare
 from tests.mistakes import mistake
 
 SETTINGS = Settings(rounds=3)
