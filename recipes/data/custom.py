@@ -18,10 +18,9 @@ from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import BY_CONVERSION, leaves
-from recipes.data.hub import from_hub
 from recipes.data.lengths import count_split
 from recipes.data.manifests import Manifest, manifest_path, read_manifest
-from recipes.data.prepare import is_to_make, make_missing
+from recipes.data.prepare import from_hub, is_to_make, make_missing
 from recipes.data.readers import (
     ID_HINT,
     Columns,
@@ -236,13 +235,10 @@ SHOWN = ("options", "choices", "system")
 
 def _unshown(record: Record, prompt: str) -> list[str]:
     """The columns of `SHOWN` that a record has and that its prompt does not contain."""
-
-    def texts(value: Any) -> list[str]:
-        parts = list(value.values()) if isinstance(value, dict) else value
-        return [text for part in parts for text in texts(part)] if isinstance(parts, list) else [str(parts)]
-
     there = {name: written(record.rest[name]) for name in SHOWN if record.rest.get(name)}
-    return [name for name, value in there.items() if not all(text in prompt for text in texts(value))]
+    listed = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items()}
+    texts = {name: re.findall(r"[\w.]+", str(value)) for name, value in listed.items()}
+    return [name for name, words in texts.items() if not all(word in prompt for word in words)]
 
 
 def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], columns: Columns) -> Row:

@@ -375,7 +375,7 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
     group = list(islice(iterator, ROWS_PER_GROUP))
     if not group:
         raise RecipeError("the split has no rows", where=str(path), fix="check the source and the filters")
-    first, schema, count = group[0], given or _schema(group), 0
+    first, schema, count = group[0], given or schema_of(group, with_images=IMAGES in group[0]), 0
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
             for index, row in enumerate(group, count):
@@ -403,10 +403,6 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
 
 
 IMAGES: Final = "images"
-
-
-def _schema(group: list[Row]) -> pa.Schema:
-    return schema_of(group, with_images=IMAGES in group[0])
 
 
 def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:
