@@ -447,14 +447,6 @@ def _conversion(recipe: Recipe) -> Conversion | None:
     finished = val and not _changes_rows(recipe) and all(is_finished(path, recipe) for path in (*train, *val))
     if not train or finished or any(key.on_hub for key in keys):
         return None
-    for key in keys:
-        if not Path(key.path).is_file():
-            kind = "is a folder" if Path(key.path).is_dir() else "does not exist"
-            fix = (
-                "name its files, in quotes: --data 'FOLDER/train-*.parquet'; a relative path starts where you stand, "
-                "in a recipe file at the repository's root, and a comma separates names"
-            )
-            raise recipe.error(f"the data file {key.path} {kind}", fix, key.key)
     return _settings(recipe, train, val)
 
 
@@ -468,6 +460,14 @@ def _changes_rows(recipe: Recipe) -> bool:
 def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
     """Return how a recipe converts files. A user's own reward needs no data source, and may need no ground truth."""
     data, ours = recipe.data, Columns()
+    for key in path_keys(recipe):
+        path = Path(key.path)
+        if not path.is_file() and (path in (*train, *val) or key.key in ("data.system_prompt", "data.format_prompt")):
+            kind = "is a folder" if path.is_dir() else "does not exist"
+            fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
+            if path in (*train, *val):
+                fix += "; name a folder's files as 'FOLDER/train-*.parquet', in quotes; a comma separates names"
+            raise recipe.error(f"the file {path} {kind}", fix, key.key)
     own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
     return Conversion(

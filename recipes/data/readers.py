@@ -304,7 +304,7 @@ def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | N
         ("prompt", columns.prompt, "--prompt_key"),
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
-        alike = next((other for other in _SYNONYMS[ours] if other in free), None)
+        alike = next((name for other in _SYNONYMS[ours] for name in free if name.casefold() == other), None)
         if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
             options.append(f"{option} {alike or 'COLUMN'}")
@@ -313,7 +313,8 @@ def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | N
         missing.append("data_source")
     unknown = source is not None and bool(columns.sources) and source not in columns.sources
     if unknown or "data_source" in missing:
-        options.append(f"--data_source {'|'.join(columns.sources) or 'NAME'}")
+        own = " (or --reward_func with a reward of your own)" if "data_source" in missing else ""
+        options.append(f"--data_source {'|'.join(columns.sources) or 'NAME'}{own}")
     if not options:
         return None
     what = [f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}"] if missing else []

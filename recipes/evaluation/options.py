@@ -43,7 +43,7 @@ class Options:
     reward_func: Annotated[str, _option("reward_func", help="file or file:function; default: the recipe's")] = ""
     prompt_key: Annotated[str, _option("prompt_key", help="column of --data with the question")] = ""
     answer_key: Annotated[str, _option("answer_key", help="column of --data with the gold answer")] = ""
-    data_source: Annotated[str, _option("data_source", help="of rows of --data that name none")] = ""
+    data_source: Annotated[str, _option("data_source", help="of all rows of --data")] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones", min=1)] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="responses a question", min=1)] = None
     temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy", min=0.0)] = None
