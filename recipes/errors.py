@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 RESPONSE_FAILED = "the reward or vLLM raised"
 """Beginning of the trainer's error when a response was not generated or not scored; the log has the cause above it."""
@@ -76,6 +76,29 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X?`, or an empty text."""
     meant = nearest(name, known)
     return f"did you mean {meant}?" if meant else ""
+
+
+def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
+    """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
+
+    A known name is likely if `name` is a misspelling of it, or consists of some of its words. Where the value is text,
+    the first words must also be equal: MODEL suggests MODEL_PATH, and PATH does not. For numbers and truth values
+    `name` may consist of any words of the known name.
+    """
+    words = name.upper().split("_")
+    slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
+    likeness: dict[str, float] = {}
+    for other in known:
+        parts = other.upper().split("_")
+        ratio = SequenceMatcher(None, name.upper(), other.upper()).ratio()
+        if ratio > slip or (set(words) < set(parts) and (is_number or words[0] == parts[0])):
+            likeness[other] = ratio
+    return sorted(likeness, key=lambda other: (-likeness[other], other))
+
+
+# A name is a misspelling if its `difflib` ratio exceeds SLIP, or SLIP_OF_SHORT for names of up to SHORT letters: the
+# ratio of LR and LRR is 0.8.
+SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from recipes import preflight, usage
-from recipes.config import Recipe, accounting, load, to_yaml, total_steps
+from recipes.config import Recipe, load, to_yaml, total_steps
 from recipes.config.variables import is_on
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
@@ -23,6 +23,7 @@ from recipes.errors import counted, raise_together, reported_errors
 from recipes.paths import python_path, run_dir
 from recipes.preflight import cluster, resume
 from recipes.preflight import plan as planning
+from recipes.preflight.accounting import accounting
 from recipes.preflight.machine import make_usable
 from recipes.runs import folder as runs
 from recipes.runs.summary import close

@@ -22,13 +22,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from recipes.config.layers import dump, read
 from recipes.drawing import STYLE, markdown
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector import cli
 from recipes.pointer_selector.config import resolve
 from recipes.statistics import mean_over_seeds
+from recipes.yaml_text import dump, read
 
 ARMS: dict[str, dict[str, Any]] = read(Path(__file__).with_suffix(".yaml"))
 BASELINES = ("random", "no examples", "nearest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.config.accounting import accounting, total_steps
+from recipes.config.accounting import total_steps
 from recipes.config.checks import check, remarks
 from recipes.config.path_keys import PathKey, path_keys
 from recipes.config.resolve import load, tasks, to_yaml
@@ -12,7 +12,6 @@ from recipes.memory.gpus import visible_gpus
 __all__ = [
     "PathKey",
     "Recipe",
-    "accounting",
     "check",
     "load",
     "path_keys",

@@ -9,10 +9,10 @@ from recipes.config import effects, objective, rewards
 from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
 from recipes.config.easyr1_names import easyr1_defaults, instead_on_verl, refused_on_verl
-from recipes.config.layers import flow
 from recipes.config.names import NATIVE, native
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.errors import RecipeError, raise_together
+from recipes.yaml_text import flow
 
 SHARD = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}

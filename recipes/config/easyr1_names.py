@@ -7,11 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recipes.config.layers import EASYR1, flow, read
+from recipes.config.layers import EASYR1
 from recipes.config.schema import Recipe, leaves
 from recipes.config.schema.keys import groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
+from recipes.yaml_text import flow, read
 
 PREFIX = f"{EASYR1}."
 

@@ -12,23 +12,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
-from functools import cache, lru_cache
-from io import StringIO
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from recipes.config.schema import Setting, Source, leaves
 from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
-from recipes.paths import ROOT
+from recipes.yaml_text import flow, parse, read
 
 VERL, EASYR1 = NATIVES = ("verl", "easyr1")
 """The recipe's keys that hold an engine's own keys, by their dotted names."""
@@ -59,44 +55,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def shown_path(path: Path) -> str:
-    """A path as messages show it: relative to the repository's root if it is inside."""
-    full = path.absolute()
-    return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises RecipeError where the file holds none, or names a key twice."""
-    shown = shown_path(path)
-    try:
-        tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        problem = " ".join(str(error).split())
-        raise RecipeError(f"cannot read {shown}: {problem}", where=str(path), fix="mend the file there") from error
-    if not isinstance(tree, dict):
-        raise RecipeError(f"{shown} has no keys", where=str(path), fix="write `key: value` lines there")
-    return tree
-
-
 @cache
 def table(file: str) -> dict[str, Any]:
     """What a YAML file beside this module says of names and their effects."""
     return read(Path(__file__).parent / file)
-
-
-@lru_cache(maxsize=64)
-def _tree(text: str) -> Any:
-    """Parse a text with OmegaConf, once per text; interpolations, which are verl's, stay unresolved."""
-    return OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
-
-
-def parse(text: str) -> Any:
-    """Parse one value as YAML; `1e-6` becomes a number, and text that is not valid YAML stays text."""
-    try:
-        tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
-        return text
-    return tree["value"]
 
 
 def parse_as(text: str, annotation: Any) -> Any:
@@ -114,37 +76,6 @@ def parse_as(text: str, annotation: Any) -> Any:
     if list in kinds and (str not in kinds or len(items) > 1):
         return items
     return text if str in kinds else text.strip()
-
-
-_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Dumper(_SafeDumper):
-    """OmegaConf's own writing puts each item of a list on a line; here a list takes one line."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Dumper.add_representer(list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, True))
-_Dumper.add_representer(  # several lines in double quotes, so that the value can stand on one line of a command
-    str,
-    lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None),
-)
-_Dumper.add_implicit_resolver(  # text such as 1e5, which OmegaConf reads as a number, needs quotes
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def dump(tree: Any) -> str:
-    """YAML text in the order of the keys; lists on one line. `read` gives the same tree."""
-    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=False)
-
-
-def flow(value: Any) -> str:
-    """One value as YAML on one line."""
-    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**9, default_flow_style=True)
-    return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
 Name = Callable[[str, Source], str]

@@ -16,19 +16,7 @@ from recipes.config.gpus import (
     plain_head,
     without_libraries,
 )
-from recipes.config.layers import (
-    NATIVES,
-    VERL,
-    dump,
-    flow,
-    merge,
-    nest,
-    parse,
-    read,
-    settings_of,
-    shown_path,
-    validated,
-)
+from recipes.config.layers import NATIVES, VERL, merge, nest, settings_of, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
@@ -47,6 +35,7 @@ from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
+from recipes.yaml_text import dump, flow, parse, read, shown_path
 
 PRESET = "algorithm.preset"
 """The key that names an algorithm; the variable ALGORITHM sets it."""
@@ -227,18 +216,6 @@ def algorithm(name: str, where: str = "algorithm") -> Algorithm:
 def changes(recipe: Recipe, name: str) -> list[Setting]:
     """The settings of the algorithm `name` that the recipe has otherwise."""
     return [each for each in algorithm(name).settings if recipe.value(each.path) != each.value]
-
-
-def in_words(recipe: Recipe) -> str:
-    """The algorithm that ran: where the recipe names a preset, the nearest one, with the values that differ from it."""
-    preset, estimator = recipe.algorithm.preset, recipe.algorithm.adv_estimator
-    if preset is None:
-        return estimator
-    differing = {name: changes(recipe, name) for name in algorithms()}
-    alike = [name for name, lost in differing.items() if not any(each.path == ESTIMATOR for each in lost)]
-    near = min(alike or [preset], key=lambda name: (len(differing[name]), name == preset))
-    others = [f"{each.path} {flow(recipe.value(each.path))}" for each in differing[near]]
-    return f"{near} with {', '.join(others)}" if others else near
 
 
 def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
 from typing import NamedTuple
 
 from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
-from recipes.config.layers import Name, flatten, flow, parse, table
+from recipes.config.layers import Name, flatten, table
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, resembling
+from recipes.yaml_text import flow, parse
 
 OTHERS = "other_names.yaml"
 CONTROLS = {
@@ -69,29 +69,6 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
 def known_elsewhere(name: str) -> str:
     """What another program's name of an option or a key is here; empty where none is listed."""
     return next((names[name] for names in table(OTHERS)["programs"].values() if name in names), "")
-
-
-def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[str]:
-    """The known names that `name` may have been meant for, the likeliest first; underscores separate words.
-
-    A known name is likely if `name` is a misspelling of it, or consists of some of its words. Where the value is text,
-    the first words must also be equal: MODEL suggests MODEL_PATH, and PATH does not. For numbers and truth values
-    `name` may consist of any words of the known name.
-    """
-    words = name.upper().split("_")
-    slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
-    likeness: dict[str, float] = {}
-    for other in known:
-        parts = other.upper().split("_")
-        ratio = SequenceMatcher(None, name.upper(), other.upper()).ratio()
-        if ratio > slip or (set(words) < set(parts) and (is_number or words[0] == parts[0])):
-            likeness[other] = ratio
-    return sorted(likeness, key=lambda other: (-likeness[other], other))
-
-
-# A name is a misspelling if its `difflib` ratio exceeds SLIP, or SLIP_OF_SHORT for names of up to SHORT letters: the
-# ratio of LR and LRR is 0.8.
-SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.config.layers import shown_path
 from recipes.drawing import STYLE_SHEET, templates
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
@@ -20,6 +19,7 @@ from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.samples import Sample
 from recipes.files import write_whole
 from recipes.statistics import Interval, counted_questions
+from recipes.yaml_text import shown_path
 
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}

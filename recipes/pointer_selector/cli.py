@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recipes.config.layers import dump
 from recipes.config.variables import is_on, not_read
 from recipes.errors import reported_errors
 from recipes.files import run_lock, write_json
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
 from recipes.pointer_selector.config import PointerRecipe, differences, presets, resolve
+from recipes.yaml_text import dump
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
     from recipes.pointer_selector.preparation import Prepared

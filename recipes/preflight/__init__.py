@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from recipes.config import Recipe, check, remarks, visible_gpus
-from recipes.config.gpus import check_attention
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, weights
+from recipes.preflight.kernels import check_attention, check_liger
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
@@ -75,6 +75,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = []
     else:
         found = source.check(os.environ, recipe.hardware == "cpu")
+    check_liger(recipe)
     return [*found, *remarks(recipe), *check_attention(recipe)]
 
 

@@ -14,7 +14,6 @@ from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective, path_keys
-from recipes.config.layers import read
 from recipes.config.resolve import algorithm
 from recipes.data.manifests import find_manifest
 from recipes.drawing import markdown
@@ -28,6 +27,7 @@ from recipes.runs.folder import compares_since
 from recipes.runs.metrics import KL, Series, Step, is_finite, number, validation
 from recipes.runs.responses import Measured, measured, of_last_measure
 from recipes.statistics import counted_questions
+from recipes.yaml_text import read
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
 """`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from recipes.config.layers import read
 from recipes.errors import RESPONSE_FAILED
 from recipes.files import Tail
+from recipes.yaml_text import read
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")

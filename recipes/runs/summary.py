@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
-from recipes.config.resolve import in_words
+from recipes.config.resolve import ESTIMATOR, algorithms, changes
 from recipes.config.rewards import shown_reward
 from recipes.config.schema import leaves
 from recipes.config.variables import read_arguments, split_overlays, variable_names
@@ -30,6 +30,7 @@ from recipes.runs.log import TrainerError
 from recipes.runs.metrics import number, validation
 from recipes.runs.responses import read_validations
 from recipes.runs.supervise import Outcome
+from recipes.yaml_text import flow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -238,3 +239,15 @@ def card(recipe: Recipe, step: int) -> str:
         commit=git_commit(),
         configuration=to_yaml(recipe).replace(f"{artifacts()}/", "artifacts/").replace(f"{ROOT}/", "").strip(),
     )
+
+
+def in_words(recipe: Recipe) -> str:
+    """The algorithm that ran: where the recipe names a preset, the nearest one, with the values that differ from it."""
+    preset, estimator = recipe.algorithm.preset, recipe.algorithm.adv_estimator
+    if preset is None:
+        return estimator
+    differing = {name: changes(recipe, name) for name in algorithms()}
+    alike = [name for name, lost in differing.items() if not any(each.path == ESTIMATOR for each in lost)]
+    near = min(alike or [preset], key=lambda name: (len(differing[name]), name == preset))
+    others = [f"{each.path} {flow(recipe.value(each.path))}" for each in differing[near]]
+    return f"{near} with {', '.join(others)}" if others else near

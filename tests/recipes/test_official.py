@@ -1,9 +1,10 @@
 """Official examples are what upstream's launchers say, and each difference of a recipe has its kind and its reason."""
 
 from recipes.config import load
-from recipes.config.layers import dump, nest
+from recipes.config.layers import nest
 from recipes.engines.verl import translation as verl
 from recipes.official import compare, examples, names
+from recipes.yaml_text import dump
 from tests.mistakes import mistake
 
 # What examples/grpo_trainer/run_qwen3-8b.sh sets, in verl's own keys.

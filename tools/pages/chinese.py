@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recipes.config import layers
+from recipes import yaml_text
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
 from recipes.official import Row, Table, compare, examples, listed, origins, parts, row_cells
 
 KINDS = {"task": "任务", "hardware": "硬件"}
-REASONS = layers.read(Path(__file__).with_name("reasons_zh.yaml"))
+REASONS = yaml_text.read(Path(__file__).with_name("reasons_zh.yaml"))
 """Reason in a recipe's YAML -> its Chinese translation."""
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from recipes.config import objective
 from recipes.config.checks import require_supported
-from recipes.config.layers import flow
-from recipes.config.loggers import logger_environment
 from recipes.config.names import native
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
@@ -24,8 +22,10 @@ from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1.hooks import RANKS, ROLLOUTS, WEIGHTS
 from recipes.engines.easyr1.hooks import VALIDATION as VALIDATIONS
+from recipes.engines.loggers import logger_environment
 from recipes.errors import RecipeError
 from recipes.paths import ROOT, python_path, run_dir
+from recipes.yaml_text import flow
 
 VALIDATION = "worker.rollout.val_override_config"
 ADAPTER = f"{ROOT / 'recipes' / 'rewards' / 'easyr1.py'}:compute_score_batch"

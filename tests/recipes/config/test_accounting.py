@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import load
-from recipes.config.accounting import accounting
 from recipes.config.checks import check
 from recipes.config.layers import validated
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
+from recipes.preflight.accounting import accounting
 
 
 def recipe_of(step, update, n, gpus, micro, dynamic=False, **others):

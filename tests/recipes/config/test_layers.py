@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.config import layers
+from recipes import yaml_text
 from recipes.config.layers import flatten, nest, validated
 from recipes.config.schema import Recipe
 from recipes.paths import CONFIGS
@@ -40,16 +40,16 @@ def test_what_is_written_is_read_again(tmp_path_factory, tree):
     if "${" in str(tree) or "???" in str(tree):
         return  # OmegaConf's own syntax
     path = tmp_path_factory.mktemp("yaml") / "tree.yaml"
-    path.write_text(layers.dump(tree), encoding="utf-8")
-    assert layers.read(path) == tree
+    path.write_text(yaml_text.dump(tree), encoding="utf-8")
+    assert yaml_text.read(path) == tree
     assert nest(flatten({"a": {"b": tree}})) == {"a": {"b": tree}}
-    assert "\n" not in layers.flow(tree)
+    assert "\n" not in yaml_text.flow(tree)
     for value in tree.values():
         if not isinstance(value, str):
-            assert layers.parse(layers.flow(value)) == value
+            assert yaml_text.parse(yaml_text.flow(value)) == value
 
 
 def test_easyr1s_example_is_a_recipe():
-    example = layers.read(CONFIGS / "official/easyr1_config.yaml")["values"]
+    example = yaml_text.read(CONFIGS / "official/easyr1_config.yaml")["values"]
     recipe = validated(Recipe, example, {})
     assert recipe.worker.rollout.val_override_config.temperature == 0.6

@@ -5,10 +5,11 @@ from importlib.metadata import version
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.config.layers import flow, table
+from recipes.config.layers import table
 from recipes.config.names import NAMES, UNREAD, aliases, followed, refusal, verl_defaults, verl_package
 from recipes.config.schema import leaves
 from recipes.engines.verl.translation import overrides, translate
+from recipes.yaml_text import flow
 from tests.mistakes import mistake
 from tests.recipes.engines.verl.test_translation import ALL_ON, another
 from tools.verl_keys import unread_keys

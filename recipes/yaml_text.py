@@ -1,0 +1,82 @@
+"""YAML as text: files and values are read by OmegaConf, and written so that they are read back as they are."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from functools import lru_cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: relative to the repository's root if it is inside."""
+    full = path.absolute()
+    return str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else str(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises RecipeError where the file holds none, or names a key twice."""
+    shown = shown_path(path)
+    try:
+        tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise RecipeError(f"cannot read {shown}: {problem}", where=str(path), fix="mend the file there") from error
+    if not isinstance(tree, dict):
+        raise RecipeError(f"{shown} has no keys", where=str(path), fix="write `key: value` lines there")
+    return tree
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> Any:
+    """Parse a text with OmegaConf, once per text; interpolations, which are verl's, stay unresolved."""
+    return OmegaConf.to_container(OmegaConf.load(StringIO(text)), resolve=False)
+
+
+def parse(text: str) -> Any:
+    """Parse one value as YAML; `1e-6` becomes a number, and text that is not valid YAML stays text."""
+    try:
+        tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
+        return text
+    return tree["value"]
+
+
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_SafeDumper):
+    """OmegaConf's own writing puts each item of a list on a line; here a list takes one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, True))
+_Dumper.add_representer(  # several lines in double quotes, so that the value can stand on one line of a command
+    str,
+    lambda dumper, data: dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None),
+)
+_Dumper.add_implicit_resolver(  # text such as 1e5, which OmegaConf reads as a number, needs quotes
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def dump(tree: Any) -> str:
+    """YAML text in the order of the keys; lists on one line. `read` gives the same tree."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=False)
+
+
+def flow(value: Any) -> str:
+    """One value as YAML on one line."""
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**9, default_flow_style=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
