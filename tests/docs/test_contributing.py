@@ -10,7 +10,15 @@ import pytest
 from recipes.paths import ROOT
 
 BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHARED = ("recipes", "scripts/launch.sh", "scripts/setup_env.sh", "configs/hardware", "constraints.txt", "setup.py")
+SHARED = (
+    "recipes",
+    "scripts/launch.sh",
+    "scripts/setup_env.sh",
+    "configs/hardware",
+    "configs/official",
+    "constraints.txt",
+    "setup.py",
+)
 
 
 @pytest.mark.timeout(240)
