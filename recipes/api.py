@@ -31,7 +31,7 @@ class TrainingResult:
 
     @property
     def validations(self) -> dict[str, list[tuple[int, float]]]:
-        """Data source -> [(step, value)]: held-out accuracy, or mean score where the reward states no accuracy."""
+        """Data source -> [(step, value)]: accuracy of its questions, or their score where the reward states none."""
         return {source: values for (_, source), values in validations(self.steps).items()}
 
 

@@ -33,7 +33,7 @@ from recipes.runs.metrics import (
     seconds_left,
     series,
 )
-from recipes.runs.responses import Measured, dump_folder, held_out, of_last_measure
+from recipes.runs.responses import DUMPS, Measured, dump_folder, held_out, of_last_measure
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""
@@ -114,37 +114,27 @@ def set_aside(recipe: Recipe, after: int) -> str:
     Returns:
         A sentence on what was moved and where to; empty where there was nothing.
     """
+    files = RunFiles(run_dir(recipe.trainer.experiment_name or recipe.name))
     place = Path(str(recipe.trainer.save_checkpoint_path))
-    files, best = RunFiles(run_dir(recipe.trainer.experiment_name or recipe.name)), best_checkpoint(place)
-    moved: list[int] = []
     target, beside = (
         folder / SET_ASIDE / str(_next(path.name for path in folder.glob(f"{SET_ASIDE}/*")))
         for folder in (files.folder, place)
     )
-
-    def move(path: Path, to: Path, step: int) -> None:
-        if step > after:
-            to.mkdir(parents=True, exist_ok=True)
-            path.rename(to / path.name)
-            moved.append(step)
-
-    kinds: tuple[Literal["rollouts", "validation"], ...] = ("rollouts", "validation")
-    for kind in kinds:
-        for file in dump_folder(files.folder, recipe, kind).glob("*.jsonl"):
-            move(file, target / kind, int(file.stem) if file.stem.isdecimal() else -1)
-    for folder in place.glob("global_step_*"):
-        move(folder, beside, step_of(str(folder)) or -1)
-    if best:
-        move(place / BEST, beside, best.step)
+    best, found = best_checkpoint(place), list[tuple[int | None, Path, Path]]()  # step, path, and where it goes
+    for kind in DUMPS:
+        dumps = dump_folder(files.folder, recipe, kind).glob("*.jsonl")
+        found += [(int(file.stem), file, target / kind) for file in dumps if file.stem.isdecimal()]
+    found += [(step_of(str(folder)), folder, beside) for folder in place.glob("global_step_*")]
+    found += [(best.step, place / BEST, beside)] if best else []
+    for path, to in [(path, to) for step, path, to in found if step is not None and step > after]:
+        to.mkdir(parents=True, exist_ok=True)
+        path.rename(to / path.name)
     of_changes = files.folder / CHANGES, after - 1, "after_step"  # what the last attempt changed is compared anew
     for file, last, key in ((files.metrics, after, "step"), of_changes):
         if lines := drop_steps(file, last, key):
             write_whole(target / file.name, lines)
-            moved.append(after)
-    if not moved:
-        return ""
     where = " and ".join(str(relative_to_cwd(folder)) for folder in (target, beside) if folder.is_dir())
-    return f"what an earlier attempt made after step {max(after, 0)} is set aside in {where}"
+    return f"what an earlier attempt made after step {max(after, 0)} is set aside in {where}" if where else ""
 
 
 def script(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -181,7 +171,7 @@ class Run:
 
     def series(self, *names: str) -> Series:
         """(step, value) of the first of these metrics that each trained step has."""
-        return series(self.history, *names)
+        return series(self.history, lambda step: step.get(*names))
 
     @cached_property
     def validations(self) -> dict[int, Measured]:

@@ -24,7 +24,7 @@ from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import compares_since
-from recipes.runs.metrics import KL, Series, Step, is_finite, number, validation
+from recipes.runs.metrics import KL, Series, Step, is_finite, number, series, validation
 from recipes.runs.responses import Measured, measured, of_last_measure
 from recipes.statistics import counted_questions
 from recipes.yaml_text import read
@@ -96,7 +96,7 @@ class Evidence:
             if name.startswith(("actor/", "critic/")) and (value is None or not is_finite(value)):
                 self.broken[name] = step.step
         for value_of, kept in self._kept.values():
-            kept += _points([step], value_of)
+            kept += series([step], value_of)
 
     def series(self, *names: str, value_of: Callable[[Step], float | None] | None = None) -> Series:
         """(step, value) of each trained step that has one. Raises Unknown for fewer than two.
@@ -107,7 +107,7 @@ class Evidence:
         """
         if names not in self._kept:
             value_of = value_of or (lambda step: step.get(*names))
-            self._kept[names] = value_of, _points(self.history, value_of)
+            self._kept[names] = value_of, series(self.history, value_of)
         values = self._kept[names][1]
         if len(values) < 2:
             raise Unknown("too few steps" if values else "the run does not log this")
@@ -134,12 +134,6 @@ def stands_in(recipe: Recipe) -> bool:
     manifests = [find_manifest(path) for path in files if path.is_file()]
     own = [each and (each.task != "custom" or sha256(EXAMPLE) in each.settings["files"].values()) for each in manifests]
     return not all(own)
-
-
-def _points(steps: Iterable[Step], value_of: Callable[[Step], float | None]) -> Series:
-    """(step, value) of each trained step that has a finite value."""
-    values = ((step.step, value_of(step)) for step in steps if step.step)
-    return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
 
 
 def _windows(values: Series) -> tuple[float, float]:

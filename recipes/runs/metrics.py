@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
@@ -122,9 +122,9 @@ def drop_steps(file: Path, after: int, key: str = "step") -> str:
     return "".join(dropped)
 
 
-def series(history: Iterable[Step], *names: str) -> Series:
-    """(step, value) of the first of these metrics that each trained step has; what is not finite is left out."""
-    values = ((step.step, step.get(*names)) for step in history if step.step)
+def series(history: Iterable[Step], value_of: Callable[[Step], float | None]) -> Series:
+    """(step, value) of each trained step that has a finite value."""
+    values = ((step.step, value_of(step)) for step in history if step.step)
     return [(step, value) for step, value in values if value is not None and math.isfinite(value)]
 
 

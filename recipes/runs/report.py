@@ -17,7 +17,7 @@ from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VA
 from recipes.runs.compare import Compared, mean_of, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
-from recipes.runs.metrics import KL, Series, duration, number, seconds
+from recipes.runs.metrics import KL, Series, duration, number, seconds, series
 from recipes.runs.responses import Dump, Response, read_validations
 from recipes.statistics import Interval
 
@@ -90,7 +90,7 @@ def _tiles(run: Run, curve: dict[int, Interval], measure: str) -> list[tuple[str
 def _figures(run: Run, measure: str) -> dict[str, dict[str, Series]]:
     """Title of a figure -> label and points of its curves."""
     limit = run.recipe.data.max_response_length if run.recipe else 0
-    shares = [(step.step, share) for step in run.history if (share := truncated(step, limit)) is not None]
+    shares = series(run.history, lambda step: truncated(step, limit))
     parts = dict.fromkeys(name for step in run.history for name in logged_parts(step.data))
     return {
         f"held-out {measure} and training score": {"training score": run.series("critic/score/mean")},

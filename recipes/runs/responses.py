@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
@@ -100,7 +100,11 @@ def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
     return dict(sorted(files.items()))
 
 
-def dump_folder(run: Path, recipe: Recipe | None, kind: Literal["rollouts", "validation"]) -> Path:
+DUMPS = ("rollouts", "validation")
+"""The kinds of dumps, and their folders in a run's."""
+
+
+def dump_folder(run: Path, recipe: Recipe | None, kind: str) -> Path:
     """The folder of a run's dumps: its own, which moves and is copied with it, or the one that its recipe names."""
     trainer = recipe.trainer if recipe else None
     named = trainer and (trainer.validation_data_dir if kind == "validation" else trainer.rollout_data_dir)

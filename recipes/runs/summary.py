@@ -18,7 +18,7 @@ from recipes.config.schema import leaves
 from recipes.config.variables import read_arguments, split_overlays, variable_names
 from recipes.data.manifests import find_manifest
 from recipes.drawing import templates
-from recipes.engines.checkpoints import BEST, Checkpoint
+from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.files import FULL, full_disk, write_whole
 from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
@@ -54,7 +54,7 @@ def close(
         The exit code of the launcher.
     """
     place, run = Path(str(recipe.trainer.save_checkpoint_path)), read(files.folder)
-    checkpoint, best = run.checkpoint, run.best
+    checkpoint, best = last_checkpoint(place), best_checkpoint(place)
     if outcome and outcome.exit_code:
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
