@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import yaml
 
-from recipes.config.layers import flatten
 from recipes.config.resolve import find, load
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
@@ -19,6 +18,7 @@ from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.engines.verl.translation import equal
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
+from recipes.settings.layers import flatten
 from recipes.yaml_text import flow, read, shown_path
 
 Status = Literal["aligned", "task", "hardware"]

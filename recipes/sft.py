@@ -26,7 +26,6 @@ from rich.console import Console
 
 from recipes import usage
 from recipes.config import Recipe, load, tasks
-from recipes.config.layers import flatten
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
 from recipes.config.schema import leaves
@@ -56,6 +55,7 @@ from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
+from recipes.settings.layers import flatten
 from recipes.yaml_text import read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from recipes.config.schema import Recipe, Setting, Source
-from recipes.config.schema.keys import require_resolved
 from recipes.errors import RecipeError
+from recipes.settings.keys import require_resolved
 
 
 def data_parallel(recipe: Recipe) -> int:

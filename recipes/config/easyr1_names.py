@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recipes.config.layers import EASYR1
 from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.keys import groups
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
+from recipes.settings.keys import groups
+from recipes.settings.layers import EASYR1
 from recipes.yaml_text import flow, read
 
 PREFIX = f"{EASYR1}."

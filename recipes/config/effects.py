@@ -7,11 +7,12 @@ from typing import Any
 
 from recipes.config import objective
 from recipes.config.easyr1_names import PREFIX
-from recipes.config.layers import NATIVES, table
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.schema import Recipe, leaves
-from recipes.config.schema.keys import groups
+from recipes.config.variables import table
 from recipes.errors import RecipeError
+from recipes.settings.keys import groups
+from recipes.settings.layers import NATIVES
 from recipes.yaml_text import flow
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from recipes.config import objective
 from recipes.config.names import native
 from recipes.config.schema import Recipe, Setting, Source
-from recipes.config.schema.keys import require_resolved
 from recipes.config.schema.worker import Fsdp
 from recipes.memory import fit
 from recipes.memory import gpus as nvidia
@@ -18,6 +17,7 @@ from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
+from recipes.settings.keys import require_resolved
 
 
 def lacks(package: str, environ: Mapping[str, str]) -> bool:

@@ -18,12 +18,12 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from recipes.config.easyr1_names import PREFIX, of_easyr1
-from recipes.config.layers import VERL, flatten, open_leaf, table
 from recipes.config.schema import Recipe, Setting, Source, leaves
-from recipes.config.schema.keys import VERL_GROUPS, groups
 from recipes.config.schema.worker import VERL_PRECISIONS
-from recipes.config.variables import known_elsewhere, options
+from recipes.config.variables import known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
+from recipes.settings.keys import VERL_GROUPS, groups
+from recipes.settings.layers import VERL, flatten, open_leaf
 from recipes.yaml_text import flow, parse
 
 NATIVE = f"{VERL}."

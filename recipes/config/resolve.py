@@ -16,12 +16,10 @@ from recipes.config.gpus import (
     plain_head,
     without_libraries,
 )
-from recipes.config.layers import NATIVES, VERL, merge, nest, settings_of, validated
 from recipes.config.loggers import loggers
 from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves
-from recipes.config.schema.keys import DEFAULT
 from recipes.config.schema.recipe import Hardware, Resolution
 from recipes.config.variables import (
     CONTROL_OPTIONS,
@@ -35,6 +33,8 @@ from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
+from recipes.settings.keys import DEFAULT
+from recipes.settings.layers import NATIVES, VERL, merge, nest, settings_of, validated
 from recipes.yaml_text import dump, flow, parse, read, shown_path
 
 PRESET = "algorithm.preset"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
-from recipes.config.layers import Name, flatten, table
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
-from recipes.yaml_text import flow, parse
+from recipes.settings.layers import Name, flatten
+from recipes.yaml_text import flow, parse, read
 
 OTHERS = "other_names.yaml"
 CONTROLS = {
@@ -32,6 +33,12 @@ CONTROLS = {
     "is of the forks; default: 1",
 }
 """Variables that steer the launcher and the scripts and set no key -> what they do."""
+
+
+@cache
+def table(file: str) -> dict[str, Any]:
+    """What a YAML file beside this module says of names and their effects."""
+    return read(Path(__file__).parent / file)
 
 
 def variable_names(schema: type[BaseModel] = Recipe) -> set[str]:

@@ -9,12 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from recipes.config.layers import flatten, known_name, merge, settings_of, validated
 from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key, leaves
-from recipes.config.schema.keys import Resolved
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
+from recipes.settings.keys import Resolved
+from recipes.settings.layers import flatten, known_name, merge, settings_of, validated
 from recipes.yaml_text import read, shown_path
 
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from recipes.config.layers import flatten
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
 from recipes.files import write_json, write_whole
@@ -29,6 +28,7 @@ from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.settings.layers import flatten
 
 PROGRESS = "progress.json"
 KL_LOW, KL_HIGH = 0.01, 0.1

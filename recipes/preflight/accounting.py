@@ -6,7 +6,7 @@ import math
 
 from recipes.config import Recipe, total_steps
 from recipes.config.accounting import data_parallel, updates, used_rows
-from recipes.config.schema.keys import require_resolved
+from recipes.settings.keys import require_resolved
 
 
 def accounting(recipe: Recipe, rows: int) -> dict[str, str]:

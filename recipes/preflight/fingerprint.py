@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe
-from recipes.config.layers import VERL
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.rewards import reward_call
 from recipes.config.schema import leaves
@@ -24,6 +23,7 @@ from recipes.files import json_sha256, sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change
+from recipes.settings.layers import VERL
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (

@@ -1,9 +1,9 @@
 """Official examples are what upstream's launchers say, and each difference of a recipe has its kind and its reason."""
 
 from recipes.config import load
-from recipes.config.layers import nest
 from recipes.engines.verl import translation as verl
 from recipes.official import compare, examples, names
+from recipes.settings.layers import nest
 from recipes.yaml_text import dump
 from tests.mistakes import mistake
 

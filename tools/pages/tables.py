@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from recipes.config import resolve
 from recipes.config.checks import ENGINES
-from recipes.config.layers import flatten
 from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.config.variables import CONTROLS
 from recipes.drawing import markdown
@@ -20,6 +19,7 @@ from recipes.engines import versions
 from recipes.engines.verl import upstream
 from recipes.paths import ROOT
 from recipes.pointer_selector import config as pointer_selector
+from recipes.settings.layers import flatten
 from recipes.yaml_text import flow
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.keys import Leaf, Section, Setting, Source, key, leaves
 from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe
 from recipes.config.schema.worker import verl_loss
+from recipes.settings.keys import Leaf, Section, Setting, Source, key, leaves
 
 __all__ = [
     "BY_CONVERSION",

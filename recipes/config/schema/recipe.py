@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import PrivateAttr, field_validator
 
-from recipes.config.schema.keys import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
+from recipes.settings.keys import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
 
 
 def _as_list(value: str | list[str]) -> list[str]:

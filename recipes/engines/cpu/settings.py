@@ -14,8 +14,8 @@ from typing import Any
 from recipes import paths
 from recipes.config import Recipe
 from recipes.config.gpus import PACKED_ATTENTION
-from recipes.config.schema.keys import require_resolved
 from recipes.memory.shape import Shape, shape
+from recipes.settings.keys import require_resolved
 
 PACKAGE = "recipes.engines.cpu"
 SITE = Path(__file__).with_name("site")

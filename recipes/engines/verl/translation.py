@@ -13,17 +13,17 @@ from typing import Any
 from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.gpus import FUSED_WIDTH, model_shape
-from recipes.config.layers import flatten
 from recipes.config.names import native, verl_defaults
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
-from recipes.config.schema.keys import require_resolved
 from recipes.engines.checkpoints import numbers_variable
 from recipes.engines.cpu import settings
 from recipes.engines.loggers import logger_environment
 from recipes.errors import RecipeError
 from recipes.paths import run_dir, split_function
 from recipes.rewards.loading import file_for_verl
+from recipes.settings.keys import require_resolved
+from recipes.settings.layers import flatten
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 EXTERNAL = "actor_rollout_ref.model.external_lib"

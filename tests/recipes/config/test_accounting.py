@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from recipes.config import load
 from recipes.config.checks import check
-from recipes.config.layers import validated
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
 from recipes.preflight.accounting import accounting
+from recipes.settings.layers import validated
 
 
 def recipe_of(step, update, n, gpus, micro, dynamic=False, **others):

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes import yaml_text
-from recipes.config.layers import flatten, nest, validated
 from recipes.config.schema import Recipe
 from recipes.paths import CONFIGS
+from recipes.settings.layers import flatten, nest, validated
 
 
 @pytest.mark.parametrize(

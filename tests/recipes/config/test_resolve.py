@@ -7,13 +7,13 @@ import os
 import pytest
 
 from recipes.config import check, load, path_keys, remarks, tasks, to_yaml
-from recipes.config.layers import settings_of
 from recipes.config.resolve import algorithm, algorithms
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.paths import ROOT
 from recipes.runs.summary import in_words
+from recipes.settings.layers import settings_of
 from recipes.yaml_text import read
 from tests.mistakes import mistake
 

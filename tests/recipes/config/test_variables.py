@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import check, load
-from recipes.config.layers import table
 from recipes.config.names import canonical
-from recipes.config.variables import argument_settings, not_read, read_arguments, variable_names
+from recipes.config.variables import argument_settings, not_read, read_arguments, table, variable_names
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PointerRecipe
 from tests.mistakes import mistake

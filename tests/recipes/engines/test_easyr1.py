@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from recipes.config import check, load
 from recipes.config.easyr1_names import easyr1_defaults
-from recipes.config.layers import flatten, nest
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
@@ -22,6 +21,7 @@ from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS
 from recipes.rewards import easyr1 as reward
+from recipes.settings.layers import flatten, nest
 from recipes.yaml_text import dump, parse, read
 from tests.mistakes import mistake
 

@@ -8,11 +8,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recipes.config import load, tasks
-from recipes.config.layers import flatten
 from recipes.config.names import verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS, ROOT
+from recipes.settings.layers import flatten
 
 MACHINES = sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yaml"))
 

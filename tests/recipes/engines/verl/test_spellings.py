@@ -5,9 +5,9 @@ from importlib.metadata import version
 import pytest
 
 from recipes.config import Recipe, load
-from recipes.config.layers import table
 from recipes.config.names import NAMES, UNREAD, aliases, followed, refusal, verl_defaults, verl_package
 from recipes.config.schema import leaves
+from recipes.config.variables import table
 from recipes.engines.verl.translation import overrides, translate
 from recipes.yaml_text import flow
 from tests.mistakes import mistake

@@ -7,12 +7,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 
 from recipes.config import check, load
-from recipes.config.layers import Source, validated
 from recipes.config.schema import LAUNCHERS, Leaf, Recipe, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.engines.verl.translation import translate
 from recipes.paths import ROOT
+from recipes.settings.layers import Source, validated
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"

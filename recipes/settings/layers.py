@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -21,10 +19,9 @@ from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from recipes.config.schema import Setting, Source, leaves
-from recipes.config.schema.keys import DEFAULT, Resolved, groups
 from recipes.errors import RecipeError, did_you_mean
-from recipes.yaml_text import flow, parse, read
+from recipes.settings.keys import DEFAULT, Resolved, Setting, Source, groups, leaves
+from recipes.yaml_text import flow, parse
 
 VERL, EASYR1 = NATIVES = ("verl", "easyr1")
 """The recipe's keys that hold an engine's own keys, by their dotted names."""
@@ -53,12 +50,6 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(parent, {})
         node[name] = value
     return tree
-
-
-@cache
-def table(file: str) -> dict[str, Any]:
-    """What a YAML file beside this module says of names and their effects."""
-    return read(Path(__file__).parent / file)
 
 
 def parse_as(text: str, annotation: Any) -> Any:
