@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -167,7 +166,6 @@ class _Part:
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
         self.files: pictures.Files = {}
-        self.unshown = Counter[str]()  # column -> rows whose prompt does not show it, of `SHOWN`
         self._of_verl = False  # whether some rows have verl's columns, and keep their own
         self._whole, self._truth = whole_columns, conversion.columns.ground_truth
         folder = data_dir("custom")
@@ -191,7 +189,6 @@ class _Part:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
-            self.unshown.update(_unshown(record, row["problem"]))
             keeps = record.finished is not None and conversion.columns.engine == "verl"
             self._of_verl |= keeps
             for name, value in record.rest.items():
@@ -227,18 +224,6 @@ class _Part:
             if with_images:
                 row["images"] = [{"bytes": picture} for picture in pictures]
             yield row
-
-
-SHOWN = ("options", "choices", "system")
-"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's."""
-
-
-def _unshown(record: Record, prompt: str) -> list[str]:
-    """The columns of `SHOWN` that a record has and that its prompt does not contain."""
-    there = {name: written(record.rest[name]) for name in SHOWN if record.rest.get(name)}
-    listed = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items()}
-    texts = {name: re.findall(r"[\w.]+", str(value)) for name, value in listed.items()}
-    return [name for name, words in texts.items() if not all(word in prompt for word in words)]
 
 
 def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], columns: Columns) -> Row:
@@ -308,11 +293,10 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         validates = [True] * len(test.prompts) if conversion.val else test.prompts.held_out(conversion.val_share)
         shared = train.prompts.shared_with(test.prompts.keys(validates))
         if all(shared) or not any(validates):
+            side = ", here that of the validation data" if conversion.val else ""
             raise RecipeError(
                 f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
-                "train and validate: the minimum is two, and a prompt or an image is on one side only"
-                + ", here that of the validation data"
-                * bool(conversion.val),
+                f"train and validate: the minimum is two, and a prompt or an image is on one side only{side}",
                 where=", ".join(map(str, (*conversion.train, *conversion.val))),
                 fix="add records with other prompts and images, or give other validation data with --val_data",
             )
@@ -329,7 +313,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "command": command,
                 "seed": conversion.seed,
                 "settings": {"files": made_from, "val_share": share},
-                "counts": {"most_images": most_images, "unshown": part.unshown},
+                "counts": {"most_images": most_images},
                 "dropped": dropped,
             }
             tracked, by_source = progress.track(rows, total=sum(mask), description=name), "data_sources"
@@ -534,9 +518,6 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
     if not conversion.val:
         share = f"{conversion.val_share:.0%} of each source's prompts, {MOST_VALIDATION} at most"
         lines.append(f"note: no validation data given: {share} are held out for it")
-    for name, count in train.counts["unshown"].items():
-        fix = f"--template FILE can: a file with {{{{ content }}}} and {{{{ {name} }}}}"
-        lines.append(f"note: {count:,} prompts do not show their row's column {name}; {fix}")
     if held_out := train.dropped.get(HELD_OUT):
         lines.append(
             f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"

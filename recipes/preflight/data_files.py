@@ -15,6 +15,7 @@ from recipes.data.rows import chat_of, engine_columns, prompt_column, read_rows,
 from recipes.data.splits import Prompts
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, positions
+from recipes.written import written
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -56,25 +57,30 @@ def check_data(recipe: Recipe) -> list[str]:
     return _remarks_on_prompts(recipe)
 
 
+WORD = re.compile(r"[\w.]+")
+SHOWN = ("options", "choices", "system")
+"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's."""
 CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
 
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
-    """Remarks on prompts: repeated ones, ones with a chat template's marks, ones to train and validate on both.
+    """Remarks on prompts: repeated ones, ones with a chat template's marks, ones to train and validate on both, and
+    ones that lack a part of their question.
 
     The data of a task of this repository is not read: it is made without them.
     """
-    parts, marked = {}, Counter[str]()
+    parts, marked, hidden = {}, Counter[str](), Counter[str]()
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
         for key in files(recipe, f"data.{part}_files"):
             if (manifest := find_manifest(Path(key.path))) and manifest.task not in ("", "custom"):
                 return []
             column, pictures = prompt_column(recipe), recipe.data.image_key
-            for row in read_rows(key.path, (column, pictures), at_once=256):
+            for row in read_rows(key.path, (column, pictures, "extra_info", *SHOWN), at_once=256):
                 texts = [str(message.get("content")) for message in chat_of(row.get(column), "")]
                 found.add("", texts, [_picture(image) for image in row.get(pictures) or ()])
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
+                hidden.update(_hidden(row, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
     remarks, both = [], sum(val.shared_with(train.keys([True] * len(train))))
     if train.different < len(train):
@@ -82,9 +88,20 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     if both:
         shared = f"{both:,} of {len(val):,} validation rows have a prompt or an image of the training data"
         remarks.append(f"{shared}: their figures are not held-out ones")
+    for name, count in hidden.items():
+        fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
+        remarks.append(f"{count:,} prompts do not show their row's column {name}; {fix}")
     for mark, count in marked.items():
         remarks.append(f"{count:,} messages have {mark}, and the model's own chat template adds its marks around them")
     return remarks
+
+
+def _hidden(row: dict[str, Any], text: str) -> list[str]:
+    """The columns of `SHOWN` that a row has, its own or those of its file, and that its prompt does not contain."""
+    fields = written((row.get("extra_info") or {}).get("fields"))
+    there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
+    parts = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items() if value}
+    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]
 
 
 def _picture(image: Any) -> bytes:
