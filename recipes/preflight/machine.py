@@ -31,7 +31,7 @@ def make_usable(environ: MutableMapping[str, str]) -> list[str]:
     if environ.get("RAY_ADDRESS") == "local":
         del environ["RAY_ADDRESS"]
     if len(environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
-        remarks.append(f"TMPDIR is too long for Ray's sockets ({LONGEST_TMPDIR} characters); /tmp is used instead")
+        remarks.append(f"TMPDIR has over {LONGEST_TMPDIR} characters, too long for Ray's sockets: /tmp is used instead")
         environ["TMPDIR"] = "/tmp"
     home = Path(environ.get("HOME") or "~").expanduser()
     if not home.is_absolute() or _refusal(home / ".cache"):

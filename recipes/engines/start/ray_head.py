@@ -72,7 +72,7 @@ def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
         status = process.wait()
         if not last:
             process = launch(ray_init)
-    raise RuntimeError(f"Ray's head node did not start (exit status {status}); its messages are above")
+    raise RuntimeError(f"Ray's head node did not start (exit status {status}); its messages are above this in the log")
 
 
 def own_actor_ids() -> None:
