@@ -38,6 +38,14 @@ def test_the_wait_for_machines_ends_where_another_program_listens(recipe, monkey
         assert address in mistake(lambda: cluster.wait_for_nodes(recipe, lambda line: None)).where
 
 
+def test_a_node_without_slots_is_refused_where_slots_are_counted_by_hand(recipe, monkeypatch):
+    monkeypatch.setenv(cluster.ADDRESS, "head:6379")
+    monkeypatch.setattr(cluster, "alive_nodes", lambda address: [("10.0.0.1", 1), ("10.0.0.2", 0)])
+    error = mistake(lambda: cluster.wait_for_nodes(recipe, lambda line: None), "10.0.0.2: 0")
+    assert "--num-gpus=1" in error.fix
+    assert "unset RAY_ADDRESS" in error.fix
+
+
 def test_workers_on_every_node_get_the_trainers_variables_beside_those_of_a_submitted_job(monkeypatch):
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     monkeypatch.setenv(cluster.JOB, json.dumps({"metadata": {"x": "y"}, "runtime_env": {"env_vars": {"B": "2"}}}))
