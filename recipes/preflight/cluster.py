@@ -59,6 +59,7 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     if not address:
         return
     minutes, logged = wait_minutes(), ""
+    alone = f"; or unset {ADDRESS}: this machine trains alone" if wanted == 1 else ""
     deadline = time.monotonic() + 60 * minutes
     while True:
         nodes = alive_nodes(address)
@@ -78,9 +79,9 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
             state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({_shown(nodes)})"
         if time.monotonic() > deadline:
             what = f"{state}, after {minutes:g} minutes"
-            raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer")
+            raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer{alone}")
         if state != logged:
-            log(f"waiting up to {minutes:g} minutes: {state}; without {ADDRESS} this machine trains alone")
+            log(f"waiting up to {minutes:g} minutes: {state}{alone}")
             logged = state
         time.sleep(POLL_S)
 
