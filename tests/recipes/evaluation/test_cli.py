@@ -87,6 +87,7 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "other"], "other"),
         (["--model_path", "tiny", "--data", "bare.parquet"], "no column prompt"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
+        (["--model_path", "tiny", "actor_rollout_ref.rollout.multi_turn.enable=true"], "multi_turn"),
         ([], "--model_path"),
     ],
 )

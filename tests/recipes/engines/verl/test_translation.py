@@ -133,6 +133,11 @@ def test_adapters_are_spread_by_fsdp2_and_saved_alone_beside_a_whole_model():
         ({"algorithm.use_kl_in_reward": None}, {IN_REWARD: False, IN_LOSS: True}),
         ({"algorithm.use_kl_in_reward": None, "algorithm.use_kl_loss": False}, {IN_REWARD: True, IN_LOSS: False}),
         ({"algorithm.disable_kl": True, "algorithm.use_kl_in_reward": None}, {IN_REWARD: False, IN_LOSS: False}),
+        # verl takes the share of a warm-up where the steps are 0.
+        (
+            {"worker.actor.optim.lr_warmup_steps": 0, "worker.actor.optim.lr_warmup_ratio": 0.5},
+            {f"{ACTOR}.optim.lr_warmup_steps_ratio": 0.0},
+        ),
         # Without a budget of their own, dynamic batches have the tokens of full-length responses.
         (HALVED, {f"{ACTOR}.ppo_max_token_len_per_gpu": 1000, f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 4000}),
     ],
@@ -156,6 +161,17 @@ def test_old_log_probs_are_left_out_where_one_update_makes_them_superfluous(argu
     assert bool(keys.get("algorithm.rollout_correction.bypass_mode")) == skipped
     loss = keys["actor_rollout_ref.actor.policy_loss.loss_mode"]
     assert loss == ("on_policy_vanilla" if skipped else "vanilla")
+
+
+def test_what_the_plug_in_sets_too_is_kept_where_it_is_typed_and_named_where_a_file_has_it(tmp_path):
+    (tmp_path / "own.yaml").write_text("worker: {rollout: {engine_kwargs: {kv_cache_memory_bytes: 5}}}")
+    typed = ["worker.rollout.engine_kwargs.kv_cache_memory_bytes=7", "actor_rollout_ref.model.external_lib=json"]
+    own = load(str(tmp_path / "own.yaml"), environ={}, hardware="cpu")
+    cache, library = f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes", "actor_rollout_ref.model.external_lib"
+    keys = translate(load("countdown", arguments=typed, environ={}, hardware="cpu"))
+    assert (keys[cache], keys[library]) == (7, ["recipes.engines.cpu.engine", "json"])
+    (note,) = verl.notes(own)
+    assert f"{cache} 5 ({tmp_path}/own.yaml) by {translate(own)[cache]}" in note
 
 
 @pytest.mark.parametrize(
