@@ -117,8 +117,7 @@ def canonical(written: str, source: Source) -> str:
     Raises:
         RecipeError: no key has that name; the message suggests a similar one, if there is one.
     """
-    own = of_easyr1(written, source.where)
-    if own and written.startswith(PREFIX):
+    if written.startswith(PREFIX) and (own := of_easyr1(written, source.where)):
         return own
     name = written.removeprefix(NATIVE)
     if name == written and (name in leaves(Recipe) or open_leaf(Recipe, name)):
@@ -128,7 +127,7 @@ def canonical(written: str, source: Source) -> str:
         return f"{NATIVE}+{bare}"
     if bare in leaves(Recipe) or _verl_has(bare):
         return f"{NATIVE}{bare}"
-    if own:
+    if own := of_easyr1(written, source.where):
         return own
     if not verl_defaults() and (name != written or name.split(".")[0] in table(NAMES)["roots"]):
         return f"{NATIVE}{name}"  # verl is not installed, so the name is not checked
