@@ -85,7 +85,7 @@ def _read(name: str) -> Official:
 
 ABSENT = "—"
 """Stands for a key that a side does not have; compared by identity."""
-AS_WRITTEN = {"EMBEDDED": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
+AS_WRITTEN = {"TINY": "0", "CUDA_VISIBLE_DEVICES": "-1", "WANDB_API_KEY": "unused"}
 """Environment in which a recipe resolves as its file says: it hides this shell's variables and this machine's GPUs."""
 _LAUNCHERS = ("name", "engine", "hardware", "prepare", "verl", "easyr1")
 _VALIDATION = "worker.rollout.val_override_config"

@@ -405,7 +405,7 @@ def show_help(console: Console, task: str | None) -> None:
         console.print("usage: [VARIABLE=value ...] bash scripts/sft.sh TASK [--option value ...] [key=value ...]")
         console.print(f"tasks: {', '.join(tasks())}; TASK --help lists the options")
         return
-    chosen = plan(task, (), {"EMBEDDED": "0", "HARDWARE": "gpu"})
+    chosen = plan(task, (), {"TINY": "0", "HARDWARE": "gpu"})
     defaults = {path: OmegaConf.select(chosen.settings, key) for path, key in OF_TRAINER.items()}
     usage.show_options(console, task, "sft.sh", lambda path: path in OF_TRAINER or path.startswith(OF_RECIPE), defaults)
     console.print(

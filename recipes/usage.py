@@ -17,7 +17,7 @@ from recipes.runs.summary import launcher
 if TYPE_CHECKING:
     from rich.console import Console
 
-OPTIONS_WITHOUT_KEY = ("HARDWARE", "EMBEDDED")
+OPTIONS_WITHOUT_KEY = ("HARDWARE", "TINY")
 """Variables that are also command-line options but set no key."""
 
 
@@ -66,7 +66,7 @@ def show_options(
         reads: whether the script reads a key of the recipe.
         defaults: key -> the script's default, where it is not the recipe's.
     """
-    recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
+    recipe = load(task, environ={"TINY": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     if script == "launch.sh":
         entries.append(("--plan", "print one screen: memory, steps, minutes, disk, and the commands of the walk", ""))

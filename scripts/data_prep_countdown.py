@@ -26,7 +26,7 @@ FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}
 
 def main(
     preset: Annotated[
-        Literal["paper", "tiny"], typer.Option(help="paper (Qwen3-4B) or tiny (the embedded tiny model).")
+        Literal["paper", "tiny"], typer.Option(help="paper (Qwen3-4B) or tiny (the tiny model).")
     ] = "paper",
     source: Annotated[
         Literal["generate", "hub"], typer.Option(help="generate, or hub (Jiayi-Pan/Countdown-Tasks-3to4).")

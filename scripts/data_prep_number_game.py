@@ -59,7 +59,7 @@ def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[
 
 def main(
     preset: Annotated[
-        Literal["full", "tiny"], typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the embedded tiny model).")
+        Literal["full", "tiny"], typer.Option(help="full (Qwen2.5-VL-3B) or tiny (the tiny model).")
     ] = "full",
     source: Annotated[
         Literal["browser", "hub"], typer.Option(help="browser or hub (yuehua-s/numbergame).")

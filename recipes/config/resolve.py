@@ -86,15 +86,15 @@ def load(
     block: list[Setting] = []
     for path, tree in zip(paths, trees, strict=True):
         shown, own = shown_path(path), not (is_resolved or path.is_relative_to(CONFIGS))
-        tiny = Source("embedded", f"{shown}, embedded", own)
-        block += settings_of(Recipe, tree.pop("embedded", None) or {}, tiny, canonical)
+        of_block = Source("tiny", f"{shown}, tiny", own)
+        block += settings_of(Recipe, tree.pop("tiny", None) or {}, of_block, canonical)
         files += settings_of(Recipe, tree, Source("recipe", shown, own), canonical)
     files, block = understood(files), understood(block)
-    asked = is_on({"EMBEDDED": controls.get("embedded") or environ.get("EMBEDDED", "")}, "EMBEDDED")
+    asked_for = is_on({"TINY": controls.get("tiny") or environ.get("TINY", "")}, "TINY")
     named = next((setting for setting in user if setting.path == MODEL), None)
     other = named.source if named and not _is_of(block, named) else None
-    embedded = bool(block) and (kind == "cpu" and other is None if asked is None else asked)
-    files += block if embedded else []
+    is_tiny = bool(block) and (kind == "cpu" and other is None if asked_for is None else asked_for)
+    files += block if is_tiny else []
     machine = [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
     # Defaults for GPUs lie below the files. A file that was written for GPUs has to run on CPUs, whose settings win.
     layers = [*machine, *_with_algorithm(files, user)] if kind == "gpu" else _with_algorithm([*files, *machine], user)
@@ -103,11 +103,11 @@ def load(
     recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
     unread = not_read(environ)
     notes = list(unread)
-    if block and named and asked is None and kind == "cpu":
-        own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (EMBEDDED=1)"
-        does = does if other else "apply to this one, which has its sizes (EMBEDDED=0)"
+    if block and named and asked_for is None and kind == "cpu":
+        own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (TINY=1)"
+        does = does if other else "apply to this one, which has its sizes (TINY=0)"
         notes.insert(0, f"{named.source}: {own_data} and {does}")
-    recipe._resolution = Resolution(embedded, planned, tuple(notes), unread)
+    recipe._resolution = Resolution(is_tiny, planned, tuple(notes), unread)
     recipe = without_copies(derive(recipe, environ))
     lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
     recipe._resolution = recipe.resolution._replace(notes=(*notes, *lost))

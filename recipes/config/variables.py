@@ -18,7 +18,7 @@ from recipes.yaml_text import flow, parse, read
 OTHERS = "other_names.yaml"
 CONTROLS = {
     "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
-    "EMBEDDED": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
+    "TINY": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
     "model",
     "RAY_ADDRESS": "host:port of a running Ray cluster's head (MULTI_NODE.md); default: a Ray of the run's own",
     "RAY_WAIT_MINUTES": "minutes to wait for the GPUs of the other machines; default: 10",
@@ -79,7 +79,7 @@ def known_elsewhere(name: str) -> str:
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
-    """Return whether a switch such as DRY_RUN or EMBEDDED is on; None where it is not set."""
+    """Return whether a switch such as DRY_RUN or TINY is on; None where it is not set."""
     text = environ.get(name, "").strip()
     try:
         return TypeAdapter(bool).validate_python(text) if text else None
@@ -96,7 +96,7 @@ def positive_number(environ: Mapping[str, str], name: str, example: str) -> floa
         raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example) from error
 
 
-CONTROL_OPTIONS = ("hardware", "embedded", "gpus")
+CONTROL_OPTIONS = ("hardware", "tiny", "gpus")
 """Options that steer the launcher and are arguments too: `hardware=cpu`."""
 
 

@@ -400,12 +400,12 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
 
 
 def _room_for_prompts(recipe: Recipe) -> Recipe:
-    """Raise the embedded model's prompt limit to the longest prompt, as far as the model's positions allow: its
+    """Raise the tiny model's prompt limit to the longest prompt, as far as the model's positions allow: its
     tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
-    files = [Path(key.path) for key in path_keys(recipe) if key.kind == "data" and key.source.layer != "embedded"]
-    if recipe.source_of(limit).layer != "embedded" or model.tokenizer_path or here is None:
+    files = [Path(key.path) for key in path_keys(recipe) if key.kind == "data" and key.source.layer != "tiny"]
+    if recipe.source_of(limit).layer != "tiny" or model.tokenizer_path or here is None:
         return recipe
     files = [path for path in files if (schema := _schema(path)) is not None and "prompt" in schema.names]
     longest = max((max(count_split(path, str(here)), default=0) for path in files), default=0)
@@ -413,7 +413,7 @@ def _room_for_prompts(recipe: Recipe) -> Recipe:
     room = min(longest, positions - settings.max_response_length)
     if room <= settings.max_prompt_length:
         return recipe
-    return replaced(recipe, {limit: room}, "the longest prompt in the embedded model's tokens")
+    return replaced(recipe, {limit: room}, "the longest prompt in the tiny model's tokens")
 
 
 _OF_CONVERTED = {key: leaves(Recipe)[key].default for key in BY_CONVERSION}

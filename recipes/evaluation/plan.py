@@ -217,8 +217,8 @@ def _read(recipe: Recipe) -> RowFormat:
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     settings, template = recipe.data, recipe.data.override_chat_template
-    # The limit of an embedded model is that of its own data.
-    limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "embedded"
+    # The limit of a tiny model is that of its own data.
+    limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "tiny"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
     tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
     bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}

@@ -123,9 +123,9 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
 def heading(recipe: Recipe) -> str:
     """One line on what is run: recipe, engine, hardware, model, experiment."""
     model = recipe.worker.actor.model.model_path
-    if recipe.resolution.embedded_on and not recipe.source_of("worker.actor.model.model_path").by_user:
-        model = "tiny embedded model and data"
+    if recipe.resolution.is_tiny and not recipe.source_of("worker.actor.model.model_path").by_user:
+        model = "tiny model and data"
         if recipe.source_of("data.train_files").by_user:
-            model = "tiny embedded model, since no model is given; your data (MODEL_PATH=... trains another)"
+            model = "tiny model, since no model is given; your data (MODEL_PATH=... trains another)"
     name = recipe.trainer.experiment_name or recipe.name
     return f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {model}; experiment {name}"

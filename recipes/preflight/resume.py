@@ -220,7 +220,7 @@ def _lacking(begin: Start) -> str:
 
 def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
     weights = f" MODEL_PATH={checkpoint.model}" if checkpoint and checkpoint.model else ""
-    weights += " EMBEDDED=1" * bool(weights and recipe.resolution.embedded_on)
+    weights += " TINY=1" * bool(weights and recipe.resolution.is_tiny)
     return f"begin another run: EXPERIMENT_NAME=another{weights}, or move {folder(recipe).name} away"
 
 

@@ -52,7 +52,7 @@ HELD_OUT = "reward and validation"
 BOTH_FALL = f"{HELD_OUT}, both falling"
 
 
-EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "embedded.jsonl"
+EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "tiny.jsonl"
 """The rows of the recipe `custom`'s tiny model."""
 STAND_IN = (
     "a tiny model stands in for one of your choice (MODEL_PATH): the run tries file, reward and trainer; its scores "

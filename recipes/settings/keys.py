@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from recipes.errors import RecipeError
 
-LayerName = Literal["default", "hardware", "preset", "recipe", "embedded", "algorithm", "environment", "argument"]
+LayerName = Literal["default", "hardware", "preset", "recipe", "tiny", "algorithm", "environment", "argument"]
 _ORDER = get_args(LayerName)
 T = TypeVar("T")
 

@@ -123,7 +123,7 @@ OFFLOADED = "actor_rollout_ref:\n  ref:\n    fsdp_config:\n      param_offload: 
     ],
 )
 def test_what_the_reference_documents_write_into_a_file(task, written, expected, tmp_path):
-    recipe = (ROOT / "configs" / f"{task}.yaml").read_text(encoding="utf-8").split("\nembedded:")[0]
+    recipe = (ROOT / "configs" / f"{task}.yaml").read_text(encoding="utf-8").split("\ntiny:")[0]
     (tmp_path / "mine.yaml").write_text(f"{recipe}\n{written}\n")
     require_values(load(str(tmp_path / "mine.yaml"), environ={}, hardware="gpu"), [expected])
 

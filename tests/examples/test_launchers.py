@@ -28,7 +28,7 @@ def test_the_variables_in_the_head_have_the_recipes_values(task, monkeypatch):
     entries = [
         match for line in heads[task].read_text(encoding="utf-8").splitlines() if (match := ENTRY.fullmatch(line))
     ]
-    recipe = load(task, environ={"EMBEDDED": "0"}, hardware="gpu")
+    recipe = load(task, environ={"TINY": "0"}, hardware="gpu")
     for name, value, _ in (match.groups() for match in entries):
         in_recipe, shown = recipe.value(KEYS[name]), yaml.safe_load(value)
         if isinstance(in_recipe, str):

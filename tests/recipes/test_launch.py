@@ -71,7 +71,7 @@ def test_a_run_trains_and_sums_up_and_is_not_started_again(launched, tmp_path):
     assert "MAX_STEP (did you mean MAX_STEPS" in last
     assert "3 steps" in last
     for part in (
-        "countdown on verl, cpu: tiny embedded model and data; experiment countdown",
+        "countdown on verl, cpu: tiny model and data; experiment countdown",
         "step 3/3 | reward 0.300 | accuracy 0.750",
         "0.250 (step 0) -> 0.450 (step 2)",
         "global_step_3/actor/huggingface",

@@ -150,9 +150,9 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     model = tmp_path / "models" / "gsm8k_sft"
     assert "attn_implementation" not in (model / "config.json").read_text(), "transformers alone does not know ours"
     arguments = ["--model_path", str(model), "--hardware", "cpu"]
-    assert load("gsm8k", arguments=arguments, environ={}).resolution.embedded_on, "its sizes are the tiny model's"
+    assert load("gsm8k", arguments=arguments, environ={}).resolution.is_tiny, "its sizes are the tiny model's"
     other = ["--model_path", str(ROOT / "recipes/tasks/countdown/tiny"), "--hardware", "cpu"]
-    assert not load("gsm8k", arguments=other, environ={}).resolution.embedded_on
+    assert not load("gsm8k", arguments=other, environ={}).resolution.is_tiny
     assert not (tmp_path / "checkpoints").joinpath("gsm8k_sft").exists()
     again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2

@@ -168,7 +168,7 @@ def run(name: str, work: Workload) -> dict[str, float | None]:
         **VALUES[name],
     }
     if name in FULL_LENGTHS:
-        longest = load(work.task, environ={"EMBEDDED": "0"}).data.max_prompt_length + work.max_response
+        longest = load(work.task, environ={"TINY": "0"}).data.max_prompt_length + work.max_response
         keys = (KEYS["update_tokens"], KEYS["forward_tokens"])
         values |= {key: responses * longest for key, responses in zip(keys, FULL_LENGTHS[name], strict=True)}
     arguments = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]

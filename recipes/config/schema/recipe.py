@@ -295,7 +295,7 @@ Hardware = Literal["cpu", "gpu"]
 class Resolution(NamedTuple):
     """Facts of a resolved recipe that are no keys."""
 
-    embedded_on: bool = False  # the `embedded` block of the recipe (tiny model, tiny data) was applied
+    is_tiny: bool = False  # the `tiny` block of the recipe (tiny model, tiny data) was applied
     planned_gpus: tuple[Gpu, ...] | None = None  # GPUs of a plan, which need not be here; None: this machine's
     notes: tuple[str, ...] = ()  # sentences for the user, on what was set and does not apply
     unread: tuple[str, ...] = ()  # those of the notes that name variables which nothing reads

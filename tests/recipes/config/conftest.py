@@ -21,7 +21,7 @@ worker:
   rollout: {n: 16, tensor_parallel_size: 1}
 trainer:
   n_gpus_per_node: 8
-embedded:
+tiny:
   data: {rollout_batch_size: 8}
   worker:
     actor: {global_batch_size: 8}

@@ -36,7 +36,7 @@ def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
     assert (resolve().trainer.n_gpus_per_node, resolve(hardware="cpu").trainer.n_gpus_per_node) == (8, 1)
     recipe = resolve("worker.rollout.n=4", hardware="cpu", LR="2e-6")
     keys = ("algorithm.kl_coef", "data.rollout_batch_size", "worker.rollout.dtype", "worker.rollout.top_p")
-    assert [recipe.source_of(key).layer for key in keys] == ["recipe", "embedded", "hardware", "default"]
+    assert [recipe.source_of(key).layer for key in keys] == ["recipe", "tiny", "hardware", "default"]
     assert recipe.source_of("worker.rollout.dtype").where == "configs/hardware/cpu.yaml"
     assert recipe.source_of("worker.actor.optim.lr").where == "variable LR=2e-6"
     assert recipe.source_of("worker.rollout.n").where == "argument worker.rollout.n=4"
@@ -69,7 +69,7 @@ def test_a_file_wins_over_defaults_for_gpus_and_what_cpus_replace_is_named_once(
 
 def test_further_files_lie_over_the_first(write):
     over = write(
-        "worker: {rollout: {n: 4}}\nembedded: {data: {seed: 2}}\nactor_rollout_ref: {rollout: {top_p: 0.9}}", "b.yaml"
+        "worker: {rollout: {n: 4}}\ntiny: {data: {seed: 2}}\nactor_rollout_ref: {rollout: {top_p: 0.9}}", "b.yaml"
     )
     path = str(write("worker: {rollout: {n: 8, top_p: 1.0}}\ntrainer: {val_freq: 5}"))
     recipe = load(path, arguments=[str(over), "--lr", "1e-5"], environ={}, hardware="cpu")
@@ -78,22 +78,22 @@ def test_further_files_lie_over_the_first(write):
     mistake(lambda: load(path, arguments=["c.yaml"]), "does not exist")
 
 
-def test_the_embedded_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
-    assert not resolve().resolution.embedded_on
-    assert resolve("embedded=yes").data.rollout_batch_size == 8
+def test_the_tiny_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
+    assert not resolve().resolution.is_tiny
+    assert resolve("tiny=yes").data.rollout_batch_size == 8
 
     def custom(**environ):
         return load("custom", environ=environ, hardware="cpu")
 
-    full, tiny, other = custom(EMBEDDED="0"), custom(TRAIN_FILES="a.json"), custom(MODEL_PATH="org/other")
-    assert tiny.resolution.embedded_on
+    full, tiny, other = custom(TINY="0"), custom(TRAIN_FILES="a.json"), custom(MODEL_PATH="org/other")
+    assert tiny.resolution.is_tiny
     assert tiny.data.train_files.endswith("a.json")
     for key in ("worker.actor.optim.lr", "data.max_prompt_length", "data.train_files"):
         assert other.value(key) == full.value(key) != tiny.value(key)
-    assert [note for note in remarks(other) if "MODEL_PATH=org/other" in note and "EMBEDDED=1" in note]
+    assert [note for note in remarks(other) if "MODEL_PATH=org/other" in note and "TINY=1" in note]
     own = custom(MODEL_PATH=tiny.worker.actor.model.model_path, TRAIN_FILES="a.json")
     assert own.model_dump() == tiny.model_dump()
-    assert custom(MODEL_PATH="org/other", EMBEDDED="1", TRAIN_FILES="a.json").data == tiny.data
+    assert custom(MODEL_PATH="org/other", TINY="1", TRAIN_FILES="a.json").data == tiny.data
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_later_wins_in_verls_spelling_too(write):
 
 @pytest.mark.parametrize("task", tasks())
 def test_every_recipe_passes_its_checks_with_and_without_its_tiny_model(task):
-    tiny = {"EMBEDDED": "1", "GPUS_PER_NODE": "1"}
-    for hardware, embedded in itertools.product(("cpu", "gpu"), ({"EMBEDDED": "0"}, tiny)):
-        check(recipe := load(task, environ=embedded, hardware=hardware))
+    tiny = {"TINY": "1", "GPUS_PER_NODE": "1"}
+    for hardware, environ in itertools.product(("cpu", "gpu"), ({"TINY": "0"}, tiny)):
+        check(recipe := load(task, environ=environ, hardware=hardware))
         verl.translate(recipe)
 
 

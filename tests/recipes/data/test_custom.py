@@ -248,7 +248,7 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
-def test_the_embedded_models_limit_rises_to_the_longest_prompt_of_both_files(file, tmp_path):
+def test_the_tiny_models_limit_rises_to_the_longest_prompt_of_both_files(file, tmp_path):
     write(tmp_path, [{**record(99), "prompt": "Make " + "9" * 200}], "val.jsonl")
     for words, longest in ((), 48), (("--val_data", "val.jsonl"), 109):
         recipe = load("custom", arguments=["--data", "mine.jsonl", *words], environ={}, hardware="cpu")
@@ -348,8 +348,8 @@ def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path)
     rows = [{"frage": f"question {index}", "answer": "A", "options": ["one", "two"]} for index in range(20)]
     path, template = write(tmp_path, rows), tmp_path / "t.jinja"
     recipe = yaml.safe_load((ROOT / "configs/custom.yaml").read_text())
-    recipe["embedded"]["data"] = {"prompt_key": "frage", "answer_key": "answer", "data_source": "qa"}
-    recipe["embedded"]["data"]["train_files"] = str(path)
+    recipe["tiny"]["data"] = {"prompt_key": "frage", "answer_key": "answer", "data_source": "qa"}
+    recipe["tiny"]["data"]["train_files"] = str(path)
     (tmp_path / "own.yaml").write_text(json.dumps(recipe))
     template.write_text("{{ content }} {{ options | join(' or ') }}?")
     for further, end, said in ((), "", 1), ((f"--template={template}",), " one or two?", 0):

@@ -53,6 +53,6 @@ def make(files) -> Callable[..., Recipe]:
             **dict(change.split("=", 1) for change in changes),
         }
         arguments = [f"{key}={value}" for key, value in keys.items()]
-        return load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware=hardware)
+        return load("countdown", arguments=arguments, environ={"TINY": "1"}, hardware=hardware)
 
     return build

@@ -57,7 +57,7 @@ def checked(tmp_path, monkeypatch):
             **dict(change.split("=", 1) for change in changes),
         }
         arguments = [f"{key}={value}" for key, value in keys.items()]
-        return images.check_images(load("number_game", arguments=arguments, environ={"EMBEDDED": "0"}, hardware="gpu"))
+        return images.check_images(load("number_game", arguments=arguments, environ={"TINY": "0"}, hardware="gpu"))
 
     return check
 

@@ -327,7 +327,7 @@ def test_each_gpu_that_the_run_takes_is_held_against_its_own_free_memory(monkeyp
 @pytest.mark.parametrize("task", tasks())
 def test_every_shipped_recipe_fits_eight_h100(monkeypatch, task):
     """A recipe whose model's sizes are not known here, as a new task's may be, says so."""
-    recipe = recipe_on(monkeypatch, H100, 8, task=task, EMBEDDED="0")
+    recipe = recipe_on(monkeypatch, H100, 8, task=task, TINY="0")
     lines = memory.check_memory(recipe)
     known = "memory of a GPU, estimated" if plans.plan_of(recipe) else recipe.worker.actor.model.model_path
     assert any(known in line for line in lines), lines

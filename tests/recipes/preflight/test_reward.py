@@ -133,7 +133,7 @@ def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_fo
 def test_a_run_on_other_data_is_refused(tmp_path):
     write_rows(file := tmp_path / "t.parquet", 3, source="gsm8k", truth="1")
     arguments = [f"data.train_files={file}", f"data.val_files={file}"]
-    mistake(lambda: reward.trial(load("countdown", arguments=arguments, environ={"EMBEDDED": "1"}, hardware="cpu")))
+    mistake(lambda: reward.trial(load("countdown", arguments=arguments, environ={"TINY": "1"}, hardware="cpu")))
 
 
 def test_a_reward_that_a_recipes_file_names_is_the_users_own_too(make, files):

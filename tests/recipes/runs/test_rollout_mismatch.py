@@ -25,6 +25,6 @@ def test_the_update_measures_it_without_a_pass_before(tmp_path):
 
 
 def test_runs_with_images_are_judged_by_a_bound_that_a_variable_changes():
-    recipe = load("number_game", environ={"EMBEDDED": "0"}, hardware="gpu")
+    recipe = load("number_game", environ={"TINY": "0"}, hardware="gpu")
     assert (bound(recipe, {}), bound(recipe, {"MAX_ROLLOUT_KL": "0.5"})) == (MOST, 0.5)
     assert math.isinf(bound(load("countdown", environ={}, hardware="cpu"), {}))
