@@ -44,6 +44,9 @@ SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 
 SPELLINGS |= {ord("{"): "[", ord("}"): "]"}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
 SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗xX"), "*")
+OPERATORS = {"\\times": "*", "\\cdot": "*", "\\div": "/"}  # LaTeX's; the other commands only place what follows
+_COMMAND = re.compile(r"\\(?:times|cdot|div|left|right)(?![A-Za-z])|\$|\\[()]")
+_FRACTION = re.compile(r"\\[dt]?frac *\{([^{}]*)\} *\{([^{}]*)\}")
 _FORBIDDEN = re.compile(r"\* ?\*|/ ?/|[\^%!]").search
 _ALLOWED = re.compile(r"[0-9+*/()\[\]= -]+").fullmatch
 _LEADING_ZERO = re.compile(r"(?<![0-9])0[0-9]").search
@@ -55,13 +58,12 @@ class _Rejected(Exception):
 
 
 def read_sides(answer: str) -> list[tuple[ast.expr, list[int]]]:
-    """(expression, its numbers sorted) for each side of `A`, or of `A = B = ...`.
-
-    Raises:
-        _Rejected: with "unparsable" or "forbidden_operator".
-    """
+    """(expression, its numbers sorted) for each side of `A`, or of `A = B = ...`. Raises _Rejected."""
     text = answer.strip().removesuffix(".")
     if not _ALLOWED(text):
+        text = _COMMAND.sub(lambda match: OPERATORS.get(match[0], ""), text)
+        while (plain := _FRACTION.sub(r"((\1)/(\2))", text)) != text:  # the innermost fractions first
+            text = plain
         text = " ".join(text.translate(SPELLINGS).split()).removesuffix(".")
     if _FORBIDDEN(text):
         raise _Rejected("forbidden_operator")
@@ -77,9 +79,7 @@ def read_sides(answer: str) -> list[tuple[ast.expr, list[int]]]:
 def value(node: ast.expr) -> tuple[int, int]:
     """Return the exact value as (numerator, denominator); the denominator is 0 after a division by zero.
 
-    Raises:
-        _Rejected: with "unparsable", for anything that is not arithmetic, such as `2(3)`.
-    """
+    Raises _Rejected for anything that is not arithmetic, such as `2(3)`."""
     if isinstance(node, ast.BinOp):
         (a, b), (c, d), kind = value(node.left), value(node.right), type(node.op)
         if kind is ast.Mult:
@@ -177,13 +177,10 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        solution_str: the response, without the prompt.
         ground_truth: `{"target": 24, "numbers": [3, 8, 1, 1]}`, as JSON or as a dict.
         format_credit, numbers_credit: partial credits of a wrong answer; their sum should stay far below 1.
-        data_source, extra_info, kwargs: what verl hands over; not used.
 
-    Returns:
-        score, acc (verl's name) and accuracy, format, numbers: floats in [0, 1]; reason: one of `REASONS`.
+    Returns: score, acc (verl's name) and accuracy, format, numbers: floats in [0, 1]; reason: one of `REASONS`.
     """
     truth = json.dumps(ground_truth, default=str) if isinstance(ground_truth, dict) else ground_truth
     gold = read_gold(truth) if isinstance(truth, str) else None
