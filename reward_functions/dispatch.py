@@ -22,7 +22,6 @@ from typing import Any
 
 REWARD_NAME = "dispatch"  # EasyR1 prints this name
 REWARD_TYPE = "batch"  # and calls `compute_score_batch` with a list
-
 MOST_PROBLEMS = 20  # the most that `check_sources` lists
 
 REASONS = (
@@ -41,6 +40,8 @@ REASONS = (
     "sandbox_error",  # the sandbox gave no answer: not the policy's fault
     "gold_unparsable",  # the ground truth is broken: the row's fault, not the policy's
 )
+# What the check before the start says of gold answers with these reasons.
+HINTS = {"runtime_error": "runtime_error; a program has Python's standard library alone, no packages and no network"}
 
 
 # Import `sources` as a package, once per process even if a trainer loads this file several times under other names. The
@@ -82,12 +83,10 @@ def compute_score(
 
     Args:
         data_source: one of `judges.SOURCES`; any name where the truth is an `envelope`.
-        solution_str: the response, without the prompt.
         ground_truth: the source's truth, or an envelope around it.
         format_credit: the part of the score for an answer that stands behind a marker, or alone.
         partial_credit: the weight of F1 where the answer is not an exact match.
         limits: overrides of the defaults of `sandbox.Limits`.
-        extra_info, kwargs: what verl adds (a reward model's address, ...); not used.
 
     Returns:
         score, acc (verl's name) and accuracy, format, f1, tests (share passed): floats in [0, 1]; pred: what was read,
@@ -95,8 +94,7 @@ def compute_score(
 
     Raises:
         ValueError: there are no rules for the data source.
-        RuntimeError: no sandbox, or no math-verify, on this machine; `check_sources` says so before the start.
-            (All are built-in exceptions, since Ray's driver cannot load this file's classes.)
+        RuntimeError: no sandbox, or no math-verify. Both are Python's own, since Ray's driver loads no classes of ours.
     """
     source, truth = opened(data_source, ground_truth)
     settings = judges.Settings(format_credit, partial_credit, sandbox.Limits(**(limits or {})))
@@ -104,10 +102,7 @@ def compute_score(
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:
-    """EasyR1's entry: one dict of numbers per input (`response`, `ground_truth` in an `envelope`).
-
-    `overall` is `compute_score`'s score; the reason becomes one 0/1 key `reason/<code>` per code.
-    """
+    """EasyR1's entry. `overall` is the score; each reason becomes a 0/1 key `reason/<code>`, since EasyR1 averages."""
 
     def scored(item: dict[str, Any]) -> dict[str, float]:
         parts = compute_score("", item["response"], item["ground_truth"], **kwargs)
@@ -123,15 +118,15 @@ def known_sources() -> tuple[str, ...]:
     return tuple(judges.SOURCES)
 
 
+def note(data_source: str, ground_truth: Any) -> tuple[str, str] | None:
+    """What the dry run says of a truth that is judged otherwise than its spelling suggests: (a note, the truth)."""
+    return judges.note(*opened(data_source, ground_truth))
+
+
 def check_sources(
     truths: Iterable[tuple[str, Any]], limits: dict[str, float] | None = None, **kwargs: Any
 ) -> list[str]:
-    """Return the problems of this data on this machine, for the check before the start; empty if there are none.
-
-    Args:
-        truths: (data source, ground truth) of every row.
-        limits, kwargs: the reward's keyword arguments, of which only `limits` is used.
-    """
+    """Return the problems of this data, (source, truth) of every row, on this machine; empty if there are none."""
     problems: list[str] = []
     try:
         sandbox.Limits(**(limits or {}))

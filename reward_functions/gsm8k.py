@@ -47,16 +47,13 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        solution_str: the response, without the prompt.
         ground_truth: the gold number (`72`, `1,234`), or a worked solution that ends in `#### 72`.
         format_credit: the score of a wrong number behind a marker, and the deduction for a right one without a marker.
         flexible: where no marker states a number, read the response's last number. For evaluating base models; in
             training the policy learns to write the marker.
-        data_source, extra_info, kwargs: what verl hands over; not used.
 
     Returns:
-        score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the number read, for majority votes;
-        reason: one of `REASONS`.
+        score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the number read; reason: of `REASONS`.
     """
     gold = answers.gold_number(str(ground_truth)) if type(ground_truth) in (str, int) else ""
     stated = answers.find(solution_str if isinstance(solution_str, str) else "")

@@ -51,14 +51,11 @@ def compute_score(
     """verl's entry: the reward of one response.
 
     Args:
-        solution_str: the response, without the prompt.
         ground_truth: the right position, "0" (left), "1" (middle) or "2" (right).
         format_credit: what a wrong position behind a marker earns.
-        data_source, extra_info, kwargs: what verl hands over; not used.
 
     Returns:
-        score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: "0", "1", "2" or "", for majority votes;
-        reason: one of `REASONS`.
+        score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the position read; reason: of `REASONS`.
     """
     gold = str(ground_truth).strip() if type(ground_truth) in (str, int) else ""
     stated = answers.find(solution_str if isinstance(solution_str, str) else "")

@@ -1,31 +1,61 @@
 r"""Stated answers: where a response states its answer, and how it is read; for all tasks but Countdown and programs.
 
-The last marker counts: `#### x`, `Answer: x` and `the answer is x` to the end of the line, `\boxed{x}`,
-`<answer>x</answer>`. A numeric answer is the first number in the marker; any other is the marker's whole content. A
-response of one line counts as marked if the whole line is the answer. docs/REWARD_ANSWERS.md has the table.
-
-`gsm8k.py`, `number_game.py` and `dispatch.py` load this file. Standard library only; every step takes linear time.
+The last marker counts: `#### x`, `Answer: x` and `the answer is x` to the end of the line, in many languages,
+`\boxed{x}`, `<answer>x</answer>`. A numeric answer is the first number in the marker; any other is the marker's whole
+content. A response of one line counts as marked if the whole line is the answer. docs/REWARD_ANSWERS.md has the table.
+`words.toml` has the words and signs. Standard library only; every step takes linear time.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 LONGEST = 2000  # characters of a statement
 LONGEST_NUMBER = 90  # characters
 MARKED = ("line", "field")
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+SIGNS, LATEX, UNITS = WORDS["signs"], WORDS["latex"], WORDS["units"]
+# Part -> kind -> a pattern for any of its words.
+ANY = {part: {kind: "|".join(map(re.escape, map(str, words))) for kind, words in WORDS[part].items()} for part in WORDS}
 
-# Character normalisation: full-width forms, dashes that stand for a minus, currency signs.
-SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0xA0: " "}
-SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\u2014\ufe63"), "-")
-SPELLINGS |= dict.fromkeys(map(ord, "€£¥￥"), "$")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_PHRASE = re.compile(r"answer(?:[*_]{0,3}[:：]| is\b[*_]{0,3}[:：]?)", re.IGNORECASE)
-_BEFORE = re.compile(r"^(?:[ \t\n*_]|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on a line of its own
+# Full-width forms and other scripts' digits as ASCII, one minus, one quotation mark, one blank; nothing invisible.
+SPELLINGS: dict[int, str | None] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+SPELLINGS |= {zero + digit: str(digit) for zero in SIGNS["zeros"] for digit in range(10)}
+SPELLINGS |= {code: " " for first, last in SIGNS["blanks"] for code in range(first, last + 1)}
+SPELLINGS |= {code: None for first, last in SIGNS["invisible"] for code in range(first, last + 1)}
+SPELLINGS |= {ord(sign): one for signs, one in SIGNS["spellings"] for sign in signs}
+
+
+def tidy(text: str) -> str:
+    """The text in its one form: NFC, with one spelling of each sign. For short texts: NFC may take quadratic time."""
+    return unicodedata.normalize("NFC", text.translate(SPELLINGS))
+
+
+# --- Where the answer stands ---
+
+FIELDS = dict.fromkeys(("\\boxed{", "\\boxed {", "\\fbox{", "\\framebox{"), "")  # opening -> closing; "": the brace's
+FIELDS |= {f"<{name}>": f"</{name}>" for name in ("answer", "Answer", "ANSWER", "final_answer")}
+_SAID, _CLOSING = ANY["markers"], r"[*_\"'`”’)\]】}]{0,4}"
+# An option or a number that ends the line, which needs no colon before it.
+_ALONE = rf"[(（]?(?:[A-J]|[-+$]?[0-9][0-9.,/%]*)[)）]?(?: ?(?:{_SAID['endings']})|'\w+)?[.。।]?\s*(?:\n|$)"
+_PHRASE = re.compile(
+    rf"(?:(?<![a-z])ans\b\.?|{_SAID['nouns']})(?: ?(?:{_SAID['adjectives']}))?{_CLOSING}"
+    rf"(?: ?[:：=]| [-–—](?= )|(?: (?:{_SAID['copulas']})\b| ?(?:{_SAID['attached']})){_CLOSING} ?[:：]?"
+    rf"|(?<=[】\]])|(?= {_ALONE}))|(?<=[故应應])[选選][择擇]?(?![项項])[:：]?|(?<!不)[选選][择擇]?[:：]? ?(?={_ALONE})",
+    re.IGNORECASE,
+)
+_NOUNS = [form for noun in ("ans", *WORDS["markers"]["nouns"]) for form in {noun, noun.capitalize(), noun.upper()}]
+_BEFORE = re.compile(r"^(?:[ \t\n*_}]|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on a line of its own
+_AFTER = re.compile(rf" ?(?:{_SAID['endings']}|(?<=[0-9A-Za-z)])(?:だ|이다|'d[iıuü]r))[.。।]?$")
+_IN_JSON = re.compile(r'(?<!\\)" *[,}]|, *"')
 _END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` or `</answer>`
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 class Statement(NamedTuple):
@@ -51,32 +81,34 @@ class Statement(NamedTuple):
 def find(response: str) -> Statement:
     """The statement of a response; thinking, closed or not, is not searched."""
     text, thinking, _ = response.rpartition("</think>")[2].partition("<think>")
-    marks = [(text.rfind(mark), mark) for mark in ("####", "\\boxed{", "<answer>")]
-    at, mark = max(*marks, *(_last_phrase(text, word) for word in ("answer", "Answer", "ANSWER")))
+    at, mark = _last_phrase(text, *max((text.rfind(mark), mark) for mark in ("####", *FIELDS)))
     if at == -1:
         line = _line(text.rstrip().rpartition("\n")[2])
         return Statement(line, "truncated" if thinking else "last" if line else "no_answer", text)
     rest = text[at + len(mark) :]
-    if mark in ("\\boxed{", "<answer>"):
-        end = rest.find("</answer>") if mark == "<answer>" else closing_brace(rest)
+    if mark in FIELDS:
+        end = rest.find(FIELDS[mark]) if FIELDS[mark] else closing_brace(rest)
         return Statement(rest[: max(end, 0)].strip()[: LONGEST + 1], "field" if end != -1 else "truncated", text)
     if not rest.strip():
         return Statement("", "truncated", text)
-    return Statement(_line(rest if mark == "####" else _BEFORE.sub("", rest)), "line", text)
+    rest = _IN_JSON.split(rest, maxsplit=1)[0] if '"' in mark else rest
+    return Statement(_line(rest) if mark == "####" else _AFTER.sub("", _line(_BEFORE.sub("", rest))), "line", text)
 
 
-def _last_phrase(text: str, word: str) -> tuple[int, str]:
-    """Find the last phrase that begins with `word`; a case-insensitive search would take ten times as long."""
-    at = text.rfind(word)
-    while at != -1:
-        if match := _PHRASE.match(text, at):
-            return at, match[0]
-        at = text.rfind(word, 0, at)
-    return -1, ""
+def _last_phrase(text: str, start: int, mark: str) -> tuple[int, str]:
+    """Return where the last phrase behind `start` begins, and the phrase; (start, mark) if there is none."""
+    for word in (*_NOUNS, "选", "選"):  # a case-insensitive search would take ten times as long
+        at = text.rfind(word, start + 1)
+        while at != -1 and (match := _PHRASE.match(text, at)) is None:
+            at = text.rfind(word, start + 1, at)
+        start, mark = (at, match[0]) if at != -1 and match else (start, mark)
+    return start, mark
 
 
 def _line(text: str) -> str:
-    return _END.split(text, maxsplit=1)[0].strip()[: LONGEST + 1]
+    line = _END.split(text, maxsplit=1)[0]
+    end = closing_brace(line)  # of a brace before the marker, as in `{"answer": 5}`
+    return (line[:end] if end != -1 else line).strip()[: LONGEST + 1]
 
 
 def closing_brace(text: str) -> int:
@@ -89,23 +121,94 @@ def closing_brace(text: str) -> int:
     return -1
 
 
+# --- Formulas on one line ---
+
+_COMMANDS = LATEX["commands"] | dict.fromkeys(LATEX["nothing"], "") | dict.fromkeys(LATEX["blank"], " ")
+WRITTEN = {f"\\{name}": text for name, text in _COMMANDS.items()} | LATEX["characters"]
+_SIGN = re.compile(rf"\\[A-Za-z]+|\\.|[{''.join(LATEX['characters'])}]", re.DOTALL)
+_BARE = re.compile(r"([\^_]|\\sqrt) *(-?[0-9]+|\\(?![a-z]?frac|sqrt)[A-Za-z]+|[^\s{}\[(\\])")  # 2^10 is read as 2^{10}
+_ARGUMENT = r" *(?:\{([^{}]*)\}|([0-9A-Za-z]|\\[A-Za-z]+))"
+_GROUP = re.compile(
+    rf"(\\[a-z]?frac){_ARGUMENT}{_ARGUMENT}|([\^_)]|\\(?![a-z]?frac)[A-Za-z]+(?:\[[^\[\]]*\])?) *\{{([^{{}}]*)\}}"
+    r"|(?<!frac)(?<!\})\{([^{}]*)\}"
+)
+_ONE_SIGN = re.compile(r"\\[A-Za-z]+|.?", re.DOTALL).fullmatch
+_ONE_FACTOR = re.compile(r"(?:[0-9.]+|\\[A-Za-z]+ *|.|(?:\\sqrt)?\([^()]*\))(?:[_^](?:.|\([^()]*\)))*").fullmatch
+_SUM = re.compile(r".[-+±=<>,/]").search
+_FACTOR_ENDS, _FACTOR_BEGINS = re.compile(r"[0-9A-Za-z)}^_°]$").search, re.compile(r"[0-9A-Za-z({^]|\\[A-Za-z]").match
+
+
+def formula(text: str) -> str:
+    r"""LaTeX on one line: `\frac{x+1}{2}` is `(x+1)/2`, `e^{2x}` is `e^(2x)`, `\text{cm}` is ` cm`, `\{1\}` is `⟦1⟧`.
+
+    The group of a command, `^` or `_` stands in brackets where it has more than one sign.
+    """
+    text = _BARE.sub(r"\1{\2}", _SIGN.sub(lambda match: WRITTEN.get(match[0], match[0]), text))
+    changed, depth = 1, 0
+    while changed and depth < 60:  # the innermost groups first
+        (text, changed), depth = _GROUP.subn(_on_the_line, text), depth + 1
+    return text.replace("^°", "°")
+
+
+def _on_the_line(group: re.Match[str]) -> str:
+    """Write a fraction or a group without its braces, in brackets where it would have another value without."""
+    _, above, digit_above, below, digit_below, command, inside, alone = group.groups()
+    if command:
+        inside = inside.strip()
+        return command + (inside if command in "^_" and _ONE_SIGN(inside) else f"({inside})")
+    if alone is not None:
+        return alone
+    above, below = (above or digit_above or "").strip(), (below or digit_below or "").strip()
+    before, behind = group.string[: group.start()].rstrip(), group.string[group.end() :]
+    if above.isdigit() and below.isdigit() and before[-1:].isdigit():
+        return f" {above}/{below}"  # a mixed number
+    above = f"({above})" if _SUM(above) and not _ONE_FACTOR(above) else above
+    below = below if _ONE_FACTOR(below) else f"({below})"
+    return f"({above}/{below})" if _FACTOR_ENDS(before) or _FACTOR_BEGINS(behind) else f"{above}/{below}"
+
+
+_EDGE = " \t\r\n*_`\"'「」『』《》«»$"
+_END_MARKS = _EDGE + ".。,;؛।"
+_LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) |(?<=[0-9]) (?=[a-z])|(?<=[a-z]) (?=[0-9])")
+
+
+def plain(text: str) -> str:
+    r"""The text in its one form, on one line, without Markdown, quotation marks and a full stop at its edges."""
+    text = formula(tidy(text).strip().lstrip(_EDGE).rstrip(_END_MARKS))
+    text = text[:-1] if text[-1:] == "!" and text[-3:-1].isalpha() else text
+    return " ".join(text.lstrip(_EDGE).rstrip(_END_MARKS).split())
+
+
+def folded(text: str) -> str:
+    return text.casefold().replace("i\u0307", "i")  # as İ would be
+
+
+def bare(text: str) -> str:
+    """Like `plain`, but case-folded and without blanks beside signs; the case-folded text if that leaves nothing."""
+    return _LOOSE_BLANK.sub("", folded(plain(text))) or folded(text.strip())
+
+
 # --- Numbers ---
 
-_SPACING = re.compile(r"\\[,;:!]|\{,\}")  # 1\,234 and 1{,}234 are 1,234
-_RUN = re.compile(r"(?<![0-9A-Za-z_.])(-?)\$?(-?)(\.?[0-9][0-9.,]*)")
-_WELL_FORMED = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?").fullmatch
-_EXPONENT = re.compile(r"[eE][-+]?[0-9]").match
-_NAME = re.compile(r"\\[A-Za-z]+")
-_ANOTHER = re.compile(r"\W*(?:(?:or|and)\W+)?[0-9]").match  # behind a number: `5 or 7`, `8 \times 9`, `2^3`, `1/5`
-_GOLD = re.compile(r"[-+]?\$?-?[0-9.,]+").fullmatch
-_QUOTIENT = re.compile(r"([-+]?[0-9.,]+)/([0-9.,]+)").fullmatch
+# 12 000 and 12'000 with a decimal comma or point; 1.234.567 and 1.234,56; 1,234,567 and 1,00,000, all with a point.
+_GROUPED = r"[0-9]{1,3}(?:[ '][0-9]{3})+(?![0-9])(?:[.,][0-9]+)?"
+_WELL_FORMED = re.compile(
+    rf"{_GROUPED}|[0-9]{{1,3}}(?:\.[0-9]{{3}}){{2,}}|[0-9]{{1,3}}(?:\.[0-9]{{3}})+,[0-9]{{1,2}}"
+    r"|(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,2}(?:,[0-9]{2})*,[0-9]{3}|[0-9]+)?(?:\.[0-9]+)?"
+).fullmatch
+_RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)")
+_MORE_OF_IT = re.compile(r"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]").match  # 7.2e1, 72², 72 1/2
+# In a field: another number behind a number (`5 or 7`, `8 \times 9`, `1/5`), and a formula around it: `5x`, `y+5`.
+_ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and)(?:\W|\\[A-Za-z]+)+)?[0-9]").match
+_OPERATOR = re.compile(r"(?![mgshL]\b)[A-Za-z](?![A-Za-z])| ?(?:[*/_!<>≤≥]|[-+] ?[A-Za-z(\\]|\\[A-Za-z])").match
+_OPERAND = re.compile(r"(?:[-+*/^_<>≤≥]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
 
 
 def number(stated: Statement) -> str:
     """Return the number in a marker, or the number that the response consists of; "" if there is none."""
     if stated.how in MARKED:
         return read_number(stated.how, stated.text)
-    return gold_number(plain(stated.text)) if stated.asked_for else ""
+    return gold_number(stated.text.strip(_END_MARKS)) if stated.asked_for else ""
 
 
 def last_number(response: str) -> str:
@@ -117,13 +220,12 @@ def last_number(response: str) -> str:
 def read_number(how: str, text: str) -> str:
     """Return a statement's number in canonical form; "" if there is none.
 
-    Args:
-        how: "line": the first number; "field": the same, but none if another follows directly; "last": the last one.
-        text: the statement, or the whole response where `how` is "last".
+    `how` is "line": the first number; "field": the same, but none if another follows directly, or if it is part of a
+    formula; "last": the last one of a whole response.
     """
     if how != "last" and len(text) > LONGEST:
         return ""
-    text = _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text.translate(SPELLINGS)).replace("\\$", "$")
+    text = text.translate(SPELLINGS) if how == "last" else formula(tidy(text))
     text = "-" + text[2:].lstrip() if text.startswith("- ") else text
     match = None
     for match in _RUN.finditer(text):  # noqa: B007
@@ -133,48 +235,70 @@ def read_number(how: str, text: str) -> str:
         return ""
     digits = match[3].rstrip(".,")
     end = match.start(3) + len(digits)
-    if len(digits) > LONGEST_NUMBER or not _WELL_FORMED(digits) or text[end : end + 1].isnumeric():
-        return ""  # 1,23 and 1.2.3; 72² and 1½
-    if _EXPONENT(text, end) or (how == "field" and _ANOTHER(_NAME.sub(" ", text[end:]))):
+    behind, digits = text[end : end + LONGEST], ungrouped(digits)
+    if behind[:1].isnumeric() or _MORE_OF_IT(behind):
         return ""
-    whole, _, part = digits.replace(",", "").partition(".")
-    number = (whole.lstrip("0") or "0") + f".{part}".rstrip("0").rstrip(".")
-    return "-" + number if (match[1] or match[2]) and number != "0" else number
+    if how == "field" and (_ANOTHER(behind) or _OPERATOR(behind) or _OPERAND(text[: match.start()].rstrip(" ("))):
+        return ""
+    return "-" + digits if (match[1] or match[2]) and digits not in ("", "0") else digits
+
+
+def ungrouped(digits: str) -> str:
+    """The canonical form of a number without a sign: 1,234.50 is 1234.5; "" where it is none, as 1,23 and 1.2.3."""
+    if not 0 < len(digits) <= LONGEST_NUMBER or not _WELL_FORMED(digits):
+        return ""
+    before, comma, behind = digits.rpartition(",")
+    if comma and set(before) & set(" '."):  # a decimal comma
+        digits = before.replace(".", "") + "." + behind
+    digits = digits.replace(".", "") if digits.count(".") > 1 else digits
+    whole, _, part = re.sub("[ ',]", "", digits).partition(".")
+    return (whole.lstrip("0") or "0") + f".{part}".rstrip("0").rstrip(".")
 
 
 @lru_cache(maxsize=4096)
 def gold_number(text: str) -> str:
     """The gold number, alone or behind the `####` of a worked solution; "" where it is not just a number."""
-    text = text.rpartition("####")[2].strip().removesuffix("%").removesuffix(".")
-    return read_number("line", text) if _GOLD(text) else ""
+    text = tidy(text.rpartition("####")[2]).strip().removesuffix("%").removesuffix(".")
+    return read_number("line", text) if _RUN.fullmatch(text.lstrip("+")) else ""
 
 
-def value(text: str) -> Fraction | None:
-    r"""The exact value of a text that is a number or a quotient of two (`0.5`, `1/2`, `\frac{1}{2}`); else None."""
-    text = bare(text)
-    parts = match.groups() if (match := _QUOTIENT(text)) else (text,)
-    numbers = [gold_number(part) for part in parts if len(part) <= LONGEST_NUMBER]
-    if len(numbers) != len(parts) or not all(numbers) or numbers[1:] == ["0"]:
+Measure = tuple[Fraction, str, str]  # a value, its unit, and the variable that it is the value of
+
+
+def equal(some: Measure | None, other: Measure | None) -> bool:
+    """Whether two values are equal, and their units and variables where both have one."""
+    if some is None or other is None:
+        return False
+    return all(ours in ("", theirs) or theirs == "" for ours, theirs in zip(some, other, strict=True))
+
+
+# Units: words of three letters or more behind a blank, Chinese and Japanese ones, % and °. Shorter ones are variables.
+_NAMED = rf"(?!(?:{ANY['units']['none']})\b)(?:[^\W\d_]{{3,}}|(?:{ANY['units']['short']})\b)"
+_UNIT = rf" ?[%°]| {_NAMED}(?:[ /*-]+[^\W\d_]+)*(?:\^[23])?| ?(?![{UNITS['numerals']}])[\u3040-\u9fff\uac00-\ud7af]+"
+_DIGITS = r"([0-9.][0-9.,' ]*?)"
+_MEASURE = re.compile(
+    rf"([-+]?) ?(?:([0-9]+) (?=[1-9][0-9]*/))?(?:{_DIGITS}(?: ?/ ?{_DIGITS})?)?"
+    rf"(?:(?:e| ?\* ?10\^|(?<![0-9.])10\^)\(?([-+]?[0-9]{{1,3}})\)?)?({_UNIT})?"
+).fullmatch
+_VARIABLE = r"\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+"
+_EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
+
+
+@lru_cache(maxsize=16_384)
+def measure(text: str) -> Measure | None:
+    r"""The exact value of a text that is one: `\frac12`, `2 1/2`, `12 000`, `1e3`, `50\%`, `5 apples`, `x = 2+3=5`."""
+    text = folded(plain(text)) if len(text) <= LONGEST else ""
+    equation = _EQUATION.match(text)
+    match = _MEASURE(text[equation.end() :].strip()) if equation else None
+    if equation is None or match is None:
         return None
-    return Fraction(numbers[0]) / Fraction(numbers[-1] if match else "1")
-
-
-# --- Text ---
-
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|left|right|quad|qquad)(?![A-Za-z])|\\[,;:! ()\[\]]|[{}~]|\\?\$")
-_EDGE = " \t\r\n*_`\"'“”‘’「」『』$"
-_LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) ")  # `x + 1` is `x+1`, and `5 7` is not `57`
-
-
-def plain(text: str) -> str:
-    r"""The text with one spelling for full-width forms and minus signs, and without LaTeX's `\text{}` and spacing."""
-    text = text.translate(SPELLINGS)
-    if "\\" in text or "{" in text or "$" in text:
-        text = _COMMAND.sub("", _FRACTION.sub(r"\1/\2", text))
-    return " ".join(text.lstrip(_EDGE).rstrip(_EDGE + ".。").split())
-
-
-def bare(text: str) -> str:
-    """Like `plain`, but case-folded and without blanks beside signs; the case-folded text if that leaves nothing."""
-    return _LOOSE_BLANK.sub("", plain(text).casefold()) or text.strip().casefold()
+    sign, whole, above, below, exponent, unit = match.groups()
+    parts = [
+        ungrouped(part.strip().rstrip(".,")) for part in (whole or "0", above or (exponent and "1") or "", below or "1")
+    ]
+    if not all(parts) or parts[2] == "0":
+        return None
+    value = Fraction(parts[0]) + Fraction(parts[1]) / Fraction(parts[2])
+    value *= (-1 if sign == "-" else 1) * Fraction(10) ** int(exponent or 0)
+    unit = (unit or "").strip()
+    return value, UNITS["same"].get(unit, unit), equation[1] or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,8 +13,16 @@ from . import answers, labels, latex, programs, qa, sandbox
 FORMAT_CREDIT = 0.1
 PARTIAL_CREDIT = 0.5
 CODE = ("code", "code_generation")
+READ = ("correct", "partial", "wrong")
 
 Result = dict[str, Any]
+
+_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}").search
+# What `note` says of truths that are compared as text though they look like more.
+AS_TEXT = {
+    "is LaTeX, compared as text alone; the data source `math` compares formulas": re.compile(r"\\|[_^]|\)/|/\(").search,
+    "looks like a number, is none, and is compared as text": re.compile(r"[-+]?[0-9][0-9.,' ]*").fullmatch,
+}
 
 
 @dataclass(frozen=True)
@@ -70,13 +79,13 @@ def _answered(reason: str, marked: bool, settings: Settings, partial: float = 0.
     return _result(score, accuracy, form, reason, pred, f1=accuracy or partial)
 
 
-def _text(truth: Any) -> str:
-    """Return a truth that is text or a number, as text; "" for anything else."""
-    return str(truth) if type(truth) in (str, int, float) else ""
+def _text(truth: Any) -> str | None:
+    """Return a truth that is text or a number, as text, out of its `\\boxed{}`; None for anything else."""
+    return latex.read_gold(str(truth)) if type(truth) in (str, int, float) else None
 
 
-def _json_text(truth: Any) -> str:
-    return truth if isinstance(truth, str) else json.dumps(truth)
+def _number(truth: Any) -> answers.Measure | None:
+    return answers.measure(answers.gold_number(str(truth))) if type(truth) in (str, int) else None
 
 
 def parsed(truth: Any) -> Any:
@@ -89,77 +98,75 @@ def parsed(truth: Any) -> Any:
         return truth
 
 
-def _read_number(truth: Any) -> str | None:
-    return answers.gold_number(str(truth)) or None if type(truth) in (str, int) else None
+def note(source: str, truth: Any) -> tuple[str, str] | None:
+    """What the dry run says of a truth that is judged otherwise than its spelling suggests: (a note, the truth)."""
+    if source in CODE and programs.in_lists(parsed(truth)):
+        says = "stand in lists of one: a function may return the value or the list; asserts can tell them apart"
+        return says, f"outputs {str(parsed(truth)['outputs'])[:60]}"
+    text = answers.plain(_text(truth) or "") if source == "math_reasoning" else ""
+    special = answers.measure(text) or labels.gold_option(text)
+    notes = [says for says, looks in AS_TEXT.items() if looks(text) and not special]
+    return (notes[0], f"the truth {str(truth)[:60]!r}") if notes else None
 
 
-def _score_number(response: str, gold: str, settings: Settings) -> Result:
+def _score_number(response: str, gold: answers.Measure, settings: Settings, whole: bool = False) -> Result:
+    """Compare the first number; where `whole`, the whole statement if that is a measure. No marker: the last number."""
     stated = answers.find(response)
-    marked = answers.number(stated)
-    pred = marked or (answers.last_number(stated.response) if stated.how == "last" else "")
-    if not pred:
+    ours, marked = answers.measure(stated.text) if whole else None, stated.asked_for
+    if ours is None and not gold[1].isalpha():  # a unit has to be the same
+        if whole and stated.how == "line" and not _WORD(stated.text):  # `2x` is not 2, and `5!` ends a sentence
+            stated = stated._replace(how="field", text=stated.text.rstrip("!"))
+        number = answers.number(stated)
+        marked = number != ""
+        ours = answers.measure(number or (answers.last_number(stated.response) if stated.how == "last" else ""))
+    if ours is None:
         return _answered(stated.unread, False, settings)
-    return _answered("correct" if pred == gold else "wrong", marked != "", settings, pred=pred)
+    return _answered("correct" if answers.equal(gold, ours) else "wrong", marked, settings, pred=str(ours[0]))
 
 
-def _read_number_or_text(truth: Any) -> tuple[str, str] | None:
-    """Return (the number, or "" if the truth is not a number; the truth as text)."""
-    number, text = answers.gold_number(_text(truth)), latex.read_gold(_text(truth))
-    return None if text is None else (number, text)
+def _score_number_or_text(response: str, gold: str, settings: Settings) -> Result:
+    measure = answers.measure(gold)
+    return _score_number(response, measure, settings, True) if measure else _OPTION_OR_TEXT(response, gold, settings)
 
 
-def _score_number_or_text(response: str, gold: tuple[str, str], settings: Settings) -> Result:
-    number, text = gold
-    value, stated = answers.value(text), answers.find(response).text
-    ours = answers.value(stated) if value is not None and len(stated) <= answers.LONGEST else None
-    if number and (ours is None or "/" not in answers.bare(stated)):
-        return _score_number(response, number, settings)
+def _by_statement(read: Callable[[str, Any], tuple[str, str, float]]) -> Callable[[str, Any, Settings], Result]:
+    """Score by the whole statement: `read` returns (reason, the answer that it read, correct share)."""
 
-    def read(statement: str) -> tuple[str, str, float]:
-        if letter := labels.gold_option(text):
-            option = labels.read_option(statement)
-            return ("correct" if option == letter else "wrong") if option else "unparsable", option, 0.0
-        same = ours == value if ours is not None else answers.bare(statement) == answers.bare(text)
-        return "correct" if same else "wrong", answers.bare(statement), 0.0
+    def score(response: str, gold: Any, settings: Settings) -> Result:
+        stated = answers.find(response)
+        text = stated.text.rstrip("!") if stated.how == "line" and "!" not in str(gold) else stated.text
+        if not 0 < len(text) <= answers.LONGEST:
+            return _answered(stated.unread, False, settings)
+        reason, pred, partial = read(text, gold)
+        return _answered(reason, stated.asked_for and reason in READ, settings, partial, pred)
 
-    return _score_text(response, settings, read)
+    return score
 
 
-def _score_text(response: str, settings: Settings, read: Callable[[str], tuple[str, str, float]]) -> Result:
-    """Score a response by its whole statement; `read` returns (reason, the answer that it read, correct share)."""
-    stated = answers.find(response)
-    if not 0 < len(stated.text) <= answers.LONGEST:
-        return _answered(stated.unread, False, settings)
-    reason, pred, partial = read(stated.text)
-    return _answered(reason, stated.asked_for and reason in ("correct", "partial", "wrong"), settings, partial, pred)
+def _read_option_or_text(statement: str, gold: str) -> tuple[str, str, float]:
+    if letter := labels.gold_option(gold):
+        option = labels.read_option(statement)
+        return ("correct" if option == letter else "wrong") if option else "unparsable", option, 0.0
+    ours = answers.bare(statement)
+    return "correct" if ours == answers.bare(gold) else "wrong", ours, 0.0
 
 
-def _score_formula(response: str, gold: str, settings: Settings) -> Result:
-    return _score_text(response, settings, lambda text: (latex.judge(text, gold), answers.bare(text), 0.0))
+def _read_words(statement: str, golds: tuple[str, ...]) -> tuple[str, str, float]:
+    text = answers.plain(statement) or statement
+    exact, f1 = qa.judge(text, golds)
+    return "correct" if exact else "partial" if f1 else "wrong", qa.normalised(text), 0.0 if exact else f1
 
 
-def _score_words(response: str, golds: tuple[str, ...], settings: Settings) -> Result:
-    def read(statement: str) -> tuple[str, str, float]:
-        text = answers.plain(statement) or statement
-        exact, f1 = qa.judge(text, golds)
-        return "correct" if exact else "partial" if f1 else "wrong", qa.normalised(text), 0.0 if exact else f1
-
-    return _score_text(response, settings, read)
+def _read_label(statement: str, gold: labels.Labels) -> tuple[str, str, float]:
+    stated = gold.read(statement)
+    return ("correct" if stated == gold.label else "wrong") if stated else "unparsable", stated, 0.0
 
 
-def _read_labels(truth: Any) -> labels.Labels | None:
+def _gold_labels(truth: Any) -> labels.Labels | None:
     try:
         return labels.Labels(parsed(truth))
     except (ValueError, TypeError, AttributeError):
         return None
-
-
-def _score_label(response: str, gold: labels.Labels, settings: Settings) -> Result:
-    def read(statement: str) -> tuple[str, str, float]:
-        stated = gold.read(statement)
-        return ("correct" if stated == gold.label else "wrong") if stated else "unparsable", stated, 0.0
-
-    return _score_text(response, settings, read)
 
 
 def _score_program(response: str, tests: programs.Tests, settings: Settings) -> Result:
@@ -170,16 +177,19 @@ def _score_program(response: str, tests: programs.Tests, settings: Settings) -> 
     return _result(share, float(share == 1.0), float(reason != "gold_unparsable"), reason, tests=share)
 
 
-_NUMBER = Source(_read_number, _score_number)
-_PROGRAM = Source(lambda truth: programs.read_text(_json_text(truth)), _score_program)
-_WORDS = Source(lambda truth: qa.read_golds(parsed(truth)), _score_words)
+_OPTION_OR_TEXT = _by_statement(_read_option_or_text)
+_FORMULA = _by_statement(lambda text, gold: (latex.judge(text, gold), answers.bare(text), 0.0))
+_PROGRAM = Source(
+    lambda truth: programs.read_text(truth if isinstance(truth, str) else json.dumps(truth)), _score_program
+)
+_WORDS = Source(lambda truth: qa.read_golds(parsed(truth)), _by_statement(_read_words))
 SOURCES: dict[str, Source] = {
-    "math_reasoning": Source(_read_number_or_text, _score_number_or_text),
-    "gsm8k": _NUMBER,
-    "math": Source(lambda truth: latex.read_gold(_text(truth)), _score_formula),
+    "math_reasoning": Source(_text, _score_number_or_text),
+    "gsm8k": Source(_number, _score_number),
+    "math": Source(_text, _FORMULA),
     "code": _PROGRAM,
     "code_generation": _PROGRAM,
     "qa": _WORDS,
     "trivia": _WORDS,
-    "classification": Source(_read_labels, _score_label),
+    "classification": Source(_gold_labels, _by_statement(_read_label)),
 }

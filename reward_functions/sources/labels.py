@@ -8,36 +8,41 @@ from typing import Any
 
 from . import answers
 
-# An option letter and its text; without a separator the text has to be a value, as in `\textbf{(B)}\ 42`.
-_OPTION = re.compile(r"(?:\(([A-Ja-j])\)|([A-J]))(?:[.:)](?: (.*))?| (\(.*\))|(?<=\)) ?([-+.]?[0-9\\].*))?").fullmatch
-_ANY_OPTION = re.compile(r"(?<![0-9A-Za-z])[A-J](?![0-9A-Za-z'’])|\([a-j]\)").search
+# An option letter in brackets with its text, or one with a separator before its text: `(B) Paris`, `B. Paris`, `b)`.
+_SAID = answers.ANY["options"]
+_OPTION = re.compile(
+    rf"(?:(?:{_SAID['articles']}) )?(?:(?:{_SAID['words']}) ?:? ?)?"
+    rf"(?:[(\[<{{]([A-Ja-j])[)\]>}}]|([A-J])(?![0-9A-Za-z])|([a-j])(?=\)))(?:{_SAID['behind']})?"
+    rf"(?:(?:(?<=[)\]>}}])|[.):,、]| [-–—](?= )| (?=\(|because |since ))[.:,]?(?! ?(?:{_SAID['no_text']})\b) ?(.*))?!?"
+).fullmatch
+# Another option in an option's text; `A dog` and `Vitamin C` are none.
+_ANY_OPTION = re.compile(
+    r"[(\[][A-Ja-j][)\]]|(?<![^\W_])[B-J][.):]|(?:^|\b(?i:or|and|also|not|than) |[,/&] ?)[A-J](?![^\W_]|'| [a-z])"
+).search
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
+def _option(text: str) -> tuple[str, str]:
+    """Return (the letter of the option that a text begins with, the option's text); ("", "") for none."""
+    match = _OPTION(answers.plain(text).replace("*", "")) if len(text) <= answers.LONGEST else None
+    return ((match[1] or match[2] or match[3]).upper(), match[4] or "") if match else ("", "")
+
+
 def gold_option(gold: str) -> str:
     r"""Return the option letter of a gold answer such as `B`, `(B)` or `\text{(B)}`; "" for any other answer."""
-    match = _OPTION(answers.plain(gold))
-    return "" if match is None or match[3] or match[4] or match[5] else (match[1] or match[2]).upper()
+    letter, text = _option(gold)
+    return "" if text else letter
 
 
-@lru_cache(maxsize=16_384)
 def read_option(statement: str) -> str:
-    """Return the one option that a statement names: `B`, `(B)`, `B. text`, `B (42)`; "" for none or several."""
-    text = answers.plain(statement) if len(statement) <= answers.LONGEST else ""
-    if len(text) == 1 and "A" <= text.upper() <= "J":
-        return text.upper()
-    match = _OPTION(text)
-    if match is None or _ANY_OPTION(match[3] or match[4] or match[5] or ""):
-        return ""
-    return (match[1] or match[2]).upper()
+    """Return the one option that a statement names: `B`, `(B) text`, `B. text`, `Option B`; "" for none or several."""
+    letter, text = _option(statement)
+    alone = "" if letter else answers.plain(statement[:99]).upper()  # b
+    return "" if _ANY_OPTION(text) else letter or (alone if alone in [*"ABCDEFGHIJ"] else "")
 
 
 class Labels:
-    """A classification's truth: the right label, and how each label may be written.
-
-    Args:
-        truth: a label, a list of its spellings, or
-            `{"label": ..., "labels": [...], "aliases": {label: [spelling, ...]}}`.
+    """A classification's truth: a label, a list of its spellings, or all labels with theirs.
 
     Raises:
         ValueError: the truth has none of these forms, or one spelling stands for two labels.

@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import answers
 from .sandboxed.talk import close
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def read_program(response: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)  # the responses of one group share their tests
 def read_text(text: str) -> Tests:
-    """Parse JSON text and `read` the result; cached."""
     try:
         truth = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -95,27 +95,29 @@ def read_text(text: str) -> Tests:
 
 
 def read(truth: Any) -> Tests:
-    """The tests of a problem.
-
-    Raises:
-        TruthError: `truth` has none of the three forms, no tests or too many, or a text that is no test.
-    """
+    """The tests of a problem. Raises TruthError: they have none of the forms, are too many, or one is no test."""
     if not isinstance(truth, dict):
         raise TruthError('the tests are not {"inputs": [...], "outputs": [...]} or {"asserts": [...]}')
     if "asserts" in truth:
         assertions = truth["asserts"]
         if not isinstance(assertions, list) or not all(isinstance(text, str) for text in assertions):
             raise TruthError("asserts is not a list of assert statements")
-        _check_count(len(assertions))
-        return _asserts(assertions)
+        tests: list[Any] = []
+        for text in assertions:
+            try:
+                tests += map(read_test, single_tests(text if "\n" in text.strip() else text.strip()))
+            except TruthError as error:
+                raise TruthError(f"{text[:80]!r}: {error}") from error
+        _check_count(len(tests))
+        return Tests("asserts", tests)
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise TruthError("inputs and outputs are not two lists")
     _check_count(len(inputs))
     if len(inputs) != len(outputs):
         raise TruthError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
-    if truth.get("fn_name"):
-        return _calls(truth["fn_name"], inputs, outputs)
+    if truth.get("fn_name"):  # a tuple: the value, or the list that holds it
+        return _calls(truth["fn_name"], inputs, [*map(tuple, outputs)] if in_lists(truth) else outputs)
     for text in (*inputs, *outputs):
         if not isinstance(text, str):
             raise TruthError(f"{str(text)[:40]!r} is not the text of a program's input or output")
@@ -129,14 +131,11 @@ def _check_count(tests: int) -> None:
         raise TruthError(f"{tests} tests; give 1 to {MAX_TESTS}")
 
 
-def _asserts(texts: list[str]) -> Tests:
-    tests = []
-    for text in texts:
-        try:
-            tests.append(read_test(text if "\n" in text.strip() else text.strip()))
-        except TruthError as error:
-            raise TruthError(f"{text[:80]!r}: {error}") from error
-    return Tests("asserts", tests)
+def in_lists(truth: Any) -> bool:
+    """Whether a function's outputs all stand in lists of one, as APPS and TACO have them: `[[5], [0]]`."""
+    if not isinstance(truth, dict) or not truth.get("fn_name") or isinstance(truth["inputs"][0], str):
+        return False
+    return all(isinstance(wanted, list) and len(wanted) == 1 for wanted in truth["outputs"])
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
@@ -161,31 +160,50 @@ def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:
 
 ABSENT = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}
 # A test that uses these names could execute what the program returns, outside the program's own process.
-CODE = {
-    *("eval", "exec", "compile", "__import__", "builtins", "pickle", "marshal", "shelve", "runpy", "importlib"),
-    "ctypes",
-}
-# Standard library names that tests use without an import: modules, and (`ALONE`) names from a module.
-MODULES = {
-    *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq"),
-    *("io", "itertools", "json", "math", "numbers", "operator", "random", "re", "statistics", "string", "sys"),
-    "unittest",
-}
-ALONE = {
-    "collections": "ChainMap Counter OrderedDict defaultdict deque",
-    "datetime": "date datetime timedelta",
-    "decimal": "Decimal",
-    "fractions": "Fraction",
-    "functools": "partial reduce",
-    "heapq": "nlargest nsmallest",
-    "itertools": "accumulate chain combinations combinations_with_replacement count cycle groupby islice permutations "
-    "product repeat zip_longest",
-    "math": "ceil comb cos e exp factorial floor fsum gcd hypot inf isclose isqrt lcm log log10 log2 nan perm pi prod "
-    "sin sqrt tan",
-    "statistics": "mean median mode pstdev pvariance stdev variance",
-}
-STANDARD = {name: f"{module}.{name}" for module, names in ALONE.items() for name in names.split()}
+CODE = {"eval", "exec", "compile", "__import__", "builtins", "pickle", "marshal", "shelve", "runpy", "importlib"}
+CODE.add("ctypes")
+# Standard library names that tests use without an import: modules, and names from a module.
+MODULES = {*answers.WORDS["tests"]["modules"]}
+STANDARD = {name: f"{module}.{name}" for module, names in answers.WORDS["tests"]["names"].items() for name in names}
 PYTHON = {name for name in dir(builtins) if not name.startswith("_")}
+
+
+_OF_A_FILE = re.compile(r"^(?:from solution import [\w, *]+|unittest\.main\(.*\))$", re.MULTILINE)  # not of a test
+_UNITTEST = """import unittest
+_result = unittest.TestResult()
+unittest.defaultTestLoader.loadTestsFromTestCase({}).run(_result)
+assert _result.wasSuccessful() and _result.testsRun"""
+
+
+def single_tests(text: str) -> list[str]:
+    """One text for each function and class that pytest or unittest would run; the text itself where it runs by itself.
+    Raises TruthError: a test needs pytest, or nothing calls what the text defines."""
+    text = _OF_A_FILE.sub("", text)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [text]  # `read_test` says why
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    calls, runs = [], False
+    for node in tree.body:
+        name = getattr(node, "name", "")
+        bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+        main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        constant = isinstance(getattr(node, "value", None), ast.Constant)
+        runs |= not (name or main or constant or isinstance(node, (ast.Import, ast.ImportFrom)))
+        if name in used:
+            continue
+        if any("TestCase" in base for base in bases):
+            calls.append(_UNITTEST.format(name))
+        elif isinstance(node, ast.ClassDef) and name.startswith("Test"):
+            raise TruthError(f"{name}: no classes of pytest's; make it a unittest.TestCase")
+        elif isinstance(node, ast.FunctionDef) and name.startswith("test"):
+            if arguments := ast.unparse(node.args):
+                raise TruthError(f"{name}({arguments}): no fixtures and parameters of pytest's")
+            calls.append(f"{name}()")
+    if not runs and not calls:
+        raise TruthError("it calls none of what it defines")
+    return [f"{text}\n{call}" for call in calls] or [text]
 
 
 def read_test(text: str) -> Test:
@@ -223,24 +241,17 @@ def read_test(text: str) -> Test:
         wanted = [*(name for name in used if name in STANDARD), *(name for name in called if name in used)][:1]
     if not wanted:
         raise TruthError("it takes nothing of the program: all its names are its own or Python's")
-    if caught := {name for node in nodes for name in _caught(node)} & {*wanted}:
+    handlers = [node.type for node in nodes if isinstance(node, ast.ExceptHandler) and node.type]
+    if caught := {name.id for each in handlers for name in ast.walk(each) if isinstance(name, ast.Name)} & {*wanted}:
         raise TruthError(f"except {min(caught)}: an error of the program's class arrives as the nearest of Python's")
     return text, wanted, {name: path for name, path in imports.items() if name not in wanted}
 
 
 def _modules(node: ast.AST) -> list[str]:
-    """Return the packages that a statement imports."""
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
         return []
     names = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or "."]
     return [name.partition(".")[0] for name in names]
-
-
-def _caught(node: ast.AST) -> list[str]:
-    """Return the names of the errors that a statement catches."""
-    if not isinstance(node, ast.ExceptHandler) or node.type is None:
-        return []
-    return [each.id for each in ast.walk(node.type) if isinstance(each, ast.Name)]
 
 
 def _globals(table: symtable.SymbolTable) -> Iterator[str]:
@@ -271,7 +282,8 @@ def passed(tests: Tests, results: list[dict[str, str]]) -> tuple[float, str]:
     else:
         right = [status == "held" for status in statuses]
         if tests.kind == "calls":
-            yes_or_no = all(isinstance(expected, bool) for _, _, expected in tests.inputs)
+            wanted = [value[0] if isinstance(value, tuple) else value for _, _, value in tests.inputs]
+            yes_or_no = all(isinstance(value, bool) for value in wanted)
         else:
             yes_or_no = all(result["output"] == "b" for result in results)
     if all(right):

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from functools import lru_cache
 from typing import Any
 
+from . import answers
+
 MAX_GOLD = 2000
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 # CJK ideographs with their extensions, kana, hangul
 _IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af\U00020000-\U000323af]")
 
 
 def normalised(text: str) -> str:
-    """SQuAD v1.1's `normalize_answer`."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """SQuAD v1.1's `normalize_answer` of a text in its one form; other scripts' punctuation goes, too."""
+    text = answers.folded(answers.tidy(text))
+    words = (sign for sign in text if sign not in string.punctuation and unicodedata.category(sign)[0] != "P")
+    return " ".join(_ARTICLES.sub(" ", "".join(words)).split())
 
 
 def words(text: str) -> list[str]:
@@ -41,7 +45,8 @@ def judge(statement: str, golds: tuple[str, ...]) -> tuple[bool, float]:
     """Return (exact match, best F1) over the golds; a statement is one answer, even if it lists several candidates."""
     ours = words(statement)
     theirs = [words(gold) for gold in golds]
-    return ours in theirs, max(f1(ours, each) for each in theirs)
+    apart = [words(gold.replace("-", " ")) for gold in golds]  # New-York is New York, co-operate is cooperate
+    return ours in theirs or words(statement.replace("-", " ")) in apart, max(f1(ours, each) for each in theirs)
 
 
 def read_golds(truth: Any) -> tuple[str, ...] | None:

@@ -62,7 +62,6 @@ class Limits:
     threads: int = 64  # not enforced for root where `_as_nobody` does not work
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a limit that is no positive number."""
         for name, value in vars(self).items():
             kinds = (int, float) if name.endswith("_s") else (int,)
             if type(value) not in kinds or not 0 < value < 1 << 50:
@@ -75,7 +74,6 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
 
     Args:
         kind: "script", "calls" or "asserts".
-        program: Python source.
         tests: for a script, the text on its standard input; for calls and asserts, a `talk.Test` each, which no process
             that runs the program can see.
 
@@ -83,7 +81,6 @@ def run(kind: str, program: str, tests: list[Any], limits: Limits) -> list[dict[
         One dict per test with `status` and `output`. A script that ended well has status "ran", and its output is what
         it printed. A call or an assert has status "held" or "failed", or "gold_unparsable" if it is not a valid test;
         an assert's output is "b" if a program that always answers True or False passes it.
-        "sandbox_error" means that the sandbox itself gave no answer.
 
     Raises:
         RuntimeError: no sandbox works on this machine; the message says why and what to install. Nothing was run.
@@ -129,17 +126,16 @@ def _request(kind: str, program: str, tests: list[Any], limits: Limits) -> bytes
     hidden = kind != "script"
     request: dict[str, Any] = {"kind": kind, "program": program, "limits": vars(limits)}
     request["inputs"] = None if hidden else tests
-    blocks = [_code(), marshal.dumps(request), marshal.dumps((tests, _data_names()) if hidden else None)]
+    code, data_names = _code()
+    blocks = [code, marshal.dumps(request), marshal.dumps((tests, data_names) if hidden else None)]
     return b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
 
 
-_data_names = lru_cache(maxsize=1)(talk.data_names)
-
-
 @lru_cache(maxsize=1)
-def _code() -> bytes:
+def _code() -> tuple[bytes, list[str]]:
     sources = {name: (SANDBOXED / f"{name}.py").read_text(encoding="utf-8") for name in PARTS}
-    return marshal.dumps([(name, compile(source, f"<{name}>", "exec")) for name, source in sources.items()])
+    code = [(name, compile(source, f"<{name}>", "exec")) for name, source in sources.items()]
+    return marshal.dumps(code), talk.data_names()
 
 
 def _blocks(answer: bytes) -> Iterator[tuple[str, bytes, float]]:
@@ -170,9 +166,8 @@ def _exchange(command: list[str], request: bytes, seconds: float) -> subprocess.
 def slot() -> Iterator[None]:
     """Wait until fewer sandboxes run on this machine than it has cores.
 
-    A trainer calls rewards in dozens of threads and processes at once; without a queue their programs would take each
-    other's time and memory. There is one file lock per core, shared by all processes of the user, and one lock in front
-    of them, whose holder takes the first free core.
+    There is one file lock per core, shared by all processes of the user, and one lock in front of them, whose holder
+    takes the first free core.
     """
     door, *cores = [open(path, "wb") for path in _lock_files()]  # noqa: SIM115
     try:
@@ -188,11 +183,10 @@ def slot() -> Iterator[None]:
 
 
 def _locked(file: IO[bytes]) -> bool:
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 @lru_cache(maxsize=1)
@@ -205,11 +199,7 @@ def _lock_files() -> list[Path]:
 
 
 def check() -> None:
-    """Run a program in the sandbox, so that what is missing is known before a training starts.
-
-    Raises:
-        RuntimeError: with what to install or to allow.
-    """
+    """Run a program in the sandbox. Raises RuntimeError: with what to install or to allow."""
     path = _bubblewrap()
     problem = _problem([*_as_nobody(path), *_command(path, Limits().file_bytes)])
     if problem:
@@ -231,8 +221,7 @@ def _problem(command: list[str]) -> str:
 def _as_nobody(path: str) -> tuple[str, ...]:
     """For root, return the command prefix that starts bubblewrap as the user `nobody`, if that works; else nothing.
 
-    The kernel enforces no thread limit on root, whatever the namespaces. The prefix does not work if the user `nobody`
-    may not create namespaces, or if root's Python is in a folder that only root may enter.
+    The kernel enforces no thread limit on root. `nobody` may not be allowed namespaces, or the folder of root's Python.
     """
     setpriv = shutil.which("setpriv")
     if os.getuid() != 0 or setpriv is None:
@@ -251,14 +240,10 @@ def _bubblewrap() -> str:
 
 
 @lru_cache(maxsize=4)
-def _options(path: str) -> str:
-    return subprocess.run([path, "--help"], capture_output=True, text=True, check=False, env={}).stdout
-
-
 def _command(path: str, file_bytes: int) -> list[str]:
-    """bubblewrap's command line up to and including the runner."""
     python, runtime, libraries = _runtime()
-    sizes = "--size BYTES" in _options(path)  # since 0.7; without it a tmpfs could fill the memory
+    options = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, env={}).stdout
+    sizes = "--size BYTES" in options  # since 0.7; without it a tmpfs could fill the memory
     scratch = ["--size", str(file_bytes), "--tmpfs", "/tmp"] if sizes else ["--dir", "/tmp"]
     return [
         path,

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -143,22 +144,24 @@ PIECES = (
     "<think>", "</think>", "<answer>", "</answer>", "<answer></answer>", "<answer>1", "<", "<a", "\\frac{", "\\frac",
     "####", "#", "\\boxed{", "\\boxed", "}", "\\boxed{1}", "answer:", "é", "\u2212", "1e", "x", "^", "*", "**", "//",
     "1'111", "1.111,", "11,", "１", "²", "1½", "\\text{", "<<", "不", "1 ", "#### ", "#### 1", "#### 1\n", "answer is ",
-    " ", "\n", "\t", "\u0000", "1 1/", "% ", "\ud800", "not ", "or ", "no, ", "1 111 ", "half of ", "negative ",
+    " ", "\n", "\t", "\u0000", "1 1/", "% ", "\ud800", "not ", "or ", "no, ", "1 111 ", "half of ", "negative ", "a",
+    "a ", "个", "答案", "答案 ", "故选项", "e\u0300\u0316", "\\frac{1}{", "\\sqrt[", "^{", "x_(1", "\\text{1a", "(A",
 )  # fmt: skip
 SIZE = 50_000  # characters; quadratic work on that would take seconds
 
 
-TRUTHS = {"qa": ["a b", "中国"], "classification": {"label": "yes", "labels": ["no"]}, "math_reasoning": "x + 1"}
+TRUTHS = [("qa", ["a b", "中国"]), ("classification", {"label": "yes", "labels": ["no"]})]
+TRUTHS += [("math_reasoning", truth) for truth in ("x + 1", "5", "B")]
 
 
-@pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}"])
+@pytest.mark.parametrize("wrap", ["{}", "<answer>{}</answer>", "#### {}", "\\boxed{{{}}}", "answer: {}", "#### 5 {}9"])
 def test_linear_time_on_adversarial_input(reward, sample, wrap, cpu_seconds):
     """Of `dispatch` the sources that read text, each of them."""
     truths = [sample[0]]
     if hasattr(reward, "envelope"):
-        truths += [reward.envelope(*each) for each in TRUTHS.items()]
-    for piece in PIECES:
-        text = wrap.format(piece * (SIZE // len(piece)))
+        truths += [reward.envelope(*each) for each in TRUTHS]
+    for piece, size in product(PIECES, (1900, SIZE)):  # a statement of more than 2,000 characters is not read
+        text = wrap.format(piece * (size // len(piece)))
         for truth in truths:
             assert_result(reward, reward.compute_score("any", text, truth))
             assert cpu_seconds(partial(reward.compute_score, "any", text, truth), enough=0.2) < 0.2, (piece, truth)

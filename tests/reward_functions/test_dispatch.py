@@ -63,6 +63,20 @@ def test_limits_that_no_program_could_keep_are_refused(limits):
         dispatch.compute_score("code", PROGRAM, json.dumps(CODE), limits=limits)
 
 
+@pytest.mark.parametrize(
+    ("source", "truth", "says"),
+    [
+        ("math_reasoning", "\\frac{x+1}{2}", "`math` compares formulas"), ("math_reasoning", "3,14", "is none"),
+        ("code", {"fn_name": "f", "inputs": [[2]], "outputs": [[3]]}, "the value or the list"),
+        ("code", {"fn_name": "f", "inputs": [[2]], "outputs": [3]}, ""), ("math", "\\frac{x+1}{2}", ""),
+        *(("math_reasoning", truth, "") for truth in ("90^\\circ", "\\frac12", "12 000", "1,00,000", "1e3", "B")),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_truth_before_the_start(source, truth, says):
+    found = dispatch.note("any", dispatch.envelope(source, truth))
+    assert says in found[0] if says else found is None
+
+
 def test_its_parts_have_the_same_name_in_every_process():
     code = "import runpy; print(runpy.run_path('reward_functions/dispatch.py')['PACKAGE'])"
     commands = [{"PYTHONHASHSEED": seed, "PATH": os.environ["PATH"]} for seed in ("1", "2")]
@@ -71,7 +85,7 @@ def test_its_parts_have_the_same_name_in_every_process():
 
 
 def test_a_resume_compares_all_of_its_parts():
-    parts = {path.name for path in (ROOT / "reward_functions/sources").rglob("*.py")}
+    parts = {path.name for path in (ROOT / "reward_functions/sources").rglob("*.*") if path.suffix != ".pyc"}
     assert {path.name for path in own_files(ROOT / "reward_functions/dispatch.py")} == {"dispatch.py", *parts}
 
 

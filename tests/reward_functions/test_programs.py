@@ -44,6 +44,8 @@ def test_the_last_block_of_python(response, program, reason):
         '{"inputs": [1], "outputs": ["1"]}', '{"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}',
         '{"asserts": "assert f() == 1"}', '{"asserts": ["assert f() == 1", "f( == 1"]}',
         '{"asserts": ["def f(): return 1\\nassert f() == 1"]}',
+        '{"asserts": ["def test_f(tmp_path): assert f() == 1"]}', '{"asserts": ["import pytest\\nassert f() == 1"]}',
+        '{"asserts": ["class TestF:\\n def test_f(self): assert f() == 1"]}', '{"asserts": ["def check(): f()"]}',
         json.dumps({"inputs": ["1"] * 201, "outputs": ["1"] * 201}),
     ],
 )  # fmt: skip
@@ -94,6 +96,20 @@ def test_the_same_value(value, expected, same):
 
 
 FUNCTION = "```python\ndef f(x, y=1):\n    return [x * y]\n```"
+ADD = "```python\ndef f(x):\n    return x + 1\n```"
+PYTEST = "def test_two():\n    assert f(2) == 3\n\ndef test_three():\n    assert f(3) == 5\n"
+UNITTEST = """import unittest
+
+class TestF(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.two = 2
+    def test_two(self):
+        self.assertEqual(f(self.two), 3)
+
+if __name__ == "__main__":
+    unittest.main()
+"""
 CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (x, x)}\n```"
 
 
@@ -110,6 +126,12 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
         (CLASS, {"fn_name": "f", "inputs": [[2]], "outputs": [{"n": [2, 2]}]}, 1.0, "correct"),
         (FUNCTION, {"asserts": ["assert f(2) == [2]", "assert f(2)[0] == 3", "assert not f('')"]}, 1 / 3, "partial"),
         (FUNCTION, {"asserts": ["assert sum(f(2, 4)) == 8 and len(f(1)) == 1"]}, 1.0, "correct"),
+        (ADD, {"fn_name": "f", "inputs": [[2], [3]], "outputs": [[3], [4]]}, 1.0, "correct"),
+        (ADD, {"fn_name": "f", "inputs": [[2], [3]], "outputs": [[3], [5]]}, 0.5, "partial"),
+        (ADD, {"fn_name": "f", "inputs": [[2], [3]], "outputs": [[3], [4, 5]]}, 0.0, "wrong"),
+        (ADD, {"asserts": [f"from solution import f\n\n{PYTEST}"]}, 0.5, "partial"),
+        (ADD, {"asserts": [UNITTEST]}, 1.0, "correct"),
+        (FUNCTION, {"asserts": [UNITTEST, "assert f(1) == [1]"]}, 0.5, "partial"),
     ],
 )
 def test_scores(response, truth, share, reason):

@@ -17,11 +17,11 @@ RESPONSE = "```python\nimport pathlib\npathlib.Path('/tmp/it_ran').write_text('x
 def path(tmp_path, monkeypatch):
     """An empty folder as PATH, for a bubblewrap of our own."""
     sandbox._lock_files()  # before a test says that it is root
-    for cached in (sandbox._options, sandbox._as_nobody):
+    for cached in (sandbox._command, sandbox._as_nobody):
         cached.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     yield tmp_path
-    for cached in (sandbox._options, sandbox._as_nobody):
+    for cached in (sandbox._command, sandbox._as_nobody):
         cached.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""Decided cases: what a response earns (verdicts.txt)."""
+"""Decided cases: what a response earns (verdicts.txt), and which answers are right as people write them (forms.tsv)."""
 
 import json
 from collections.abc import Iterator
@@ -31,3 +31,16 @@ def test_verdicts(head, lines):
         result = judge(source, json.loads(line), json.loads(truth))
         found = (round(result["score"], 4), result["reason"], result["format"])
         assert found == (float(score), reason, float(form)), line
+
+
+FORMS = Path(__file__).with_name("forms.tsv").read_text(encoding="utf-8").splitlines()
+ROWS = [line.split("\t") for line in FORMS if not line.startswith("%")]
+
+
+@pytest.mark.parametrize("source", sorted({row[0] for row in ROWS}))
+def test_forms_of_answers(source):
+    if source == "math":
+        pytest.importorskip("math_verify", reason="the reward source math: math-verify is not installed")
+    rows = [(truth, response.replace("\\n", "\n"), right) for name, truth, response, right in ROWS if name == source]
+    found = [(truth, text, f"{dispatch.compute_score(source, text, truth)['accuracy']:g}") for truth, text, _ in rows]
+    assert found == rows

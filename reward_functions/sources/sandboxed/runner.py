@@ -23,7 +23,7 @@ import talk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes longer than starting Python
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 NO_MEMORY, BAD_SYNTAX = 102, 103  # exit codes of a child, besides Python's own
@@ -38,14 +38,9 @@ class InChild(BaseException):
 
 
 class Child:
-    """One process that runs the program: what it wrote, and how it ended.
+    """One process that runs the program (`job`: `run_script` or `serve`): what it wrote, and how it ended.
 
-    Args:
-        request: see `sandbox.run`.
-        source: file descriptor of its standard input; closed here.
-        job: what it does with the program, `run_script` or `serve`.
-        cpu_s: CPU seconds that it may use.
-        deadline: when it is killed, on the monotonic clock.
+    `source` is the file descriptor of its standard input, closed here; `deadline` is on the monotonic clock.
     """
 
     def __init__(
@@ -69,11 +64,9 @@ class Child:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a test: its limits count from here."""
         self.began, self.cpu_before = time.monotonic(), self.cpu()
 
     def cpu(self) -> float:
-        """Return the CPU seconds so far."""
         if self.status:
             return self.used
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock of another process, see clock_getcpuclockid(3)
@@ -87,7 +80,6 @@ class Child:
         return line
 
     def all(self) -> bytes:
-        """Return everything that the child wrote until it ended or was killed."""
         while self.more():
             pass
         return self.output
@@ -109,13 +101,11 @@ class Child:
         return not self.status
 
     def late(self) -> bool:
-        """Return whether the test's CPU time, the test's wall-clock time or the program's deadline is exceeded."""
         now = time.monotonic()
         by_the_clock = now > self.deadline or now - self.began > self.limits["wall_s"]
         return by_the_clock or self.cpu() - self.cpu_before > self.limits["test_s"]
 
     def failure(self) -> str:
-        """Return the status of a test in which the program ended."""
         return "runtime_error" if self.status == "ran" else self.status
 
     def read(self, everything: bool) -> None:
@@ -171,7 +161,6 @@ def write(fd: int, data: bytes) -> None:
 
 
 def report(line: str) -> None:
-    """In a child: send a line to the runner."""
     write(3, line.encode() + b"\n")
 
 
@@ -197,26 +186,18 @@ def run_script(request: dict[str, Any]) -> None:
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Run the program, and answer what the tests ask."""
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES)
     asked = os.dup(0)
     os.dup2(1, 0)
+    messages = (line[:-1].decode() for line in open(asked, "rb", 1 << 20))  # noqa: SIM115
     try:
-        talk.Server(report).run(request["program"], PROGRAM, lines(asked))
+        talk.Server(report).run(request["program"], PROGRAM, messages)
     except MemoryError:
         os._exit(NO_MEMORY)
     os._exit(0)
 
 
-def lines(fd: int) -> Iterator[str]:
-    """Yield what comes through a pipe, line by line."""
-    with open(fd, "rb", 1 << 20) as file:
-        for line in file:
-            yield line[:-1].decode()
-
-
 def block() -> Any:
-    """Return the next block of the request."""
     return marshal.loads(os.read(0, int.from_bytes(os.read(0, 8), "little")))
 
 
@@ -232,7 +213,6 @@ def main() -> tuple[Callable[[dict[str, Any]], None], dict[str, Any]]:
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Run every test of a request."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
@@ -246,12 +226,10 @@ def answer(request: dict[str, Any]) -> None:
 
 
 def send(status: str, content: bytes = b"", used: float = 0.0) -> None:
-    """Send one test's result to `sandbox.run`."""
     write(1, f"{status} {len(content)} {used * 1000:.0f}\n".encode() + content)
 
 
 def run_scripts(request: dict[str, Any], limits: dict[str, Any]) -> None:
-    """Run the program once for each standard input."""
     left, deadline = limits["total_s"], time.monotonic() + limits["total_wall_s"]
     for stdin in request["inputs"]:
         if left < 0 or time.monotonic() > deadline:
