@@ -70,15 +70,17 @@ def trial(recipe: Recipe) -> list[str]:
     files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [answer_column(recipe)]
     engine = "verl" if is_weighted(recipe) else recipe.engine  # `rewards/weighted.py` calls its parts by verl's names
+    notes: dict[str, str] = {}
     for part, named in judges:
         module = load_reward(part)
         load_function(part, named, engine, module)  # raises for a function that no engine can call
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
-            _check_sources(module, file, truths, named)
+            notes = _check_sources(module, file, truths, named) | notes
     rows = [_call(row, recipe) for row in rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
-    return try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
+    tried = try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
+    return [f"{truth} {text}" for text, truth in notes.items()] + tried
 
 
 def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,6 +149,7 @@ def try_reward(
     seconds: list[float] = []
     full_marks: list[bool] = []  # per row with gold answers and a stated accuracy: whether one is fully right
     is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> whether gold scores more than an empty one
+    reasons: set[str] = set()  # why gold answers are not right, as our rewards say it
     begin = time.monotonic()
     for row in rows:
         gold = [form.format(answer) for answer in gold_answers(row) for form in GOLD_RESPONSES]
@@ -161,12 +164,15 @@ def try_reward(
             is_better[str(row.data_source or "the data")].append(max(each.score for each in answers) > empty.score)
             if empty.accuracy is not None:
                 full_marks.append(any(is_right(answer.accuracy) for answer in answers))
+                reasons |= set() if full_marks[-1] else {str(answers[0].parts.get("reason", ""))}
         if time.monotonic() - begin > BUDGET_S:
             break
     wrong = full_marks.count(False)
     if ours and 2 * wrong > len(full_marks):
+        hints = getattr(load_reward(location), "HINTS", {})
+        why = ", ".join(hints.get(reason, reason) for reason in sorted(reasons)) or "wrong"
         raise RecipeError(
-            f"{wrong} of {len(full_marks)} gold answers get no full marks: the reward is for other data",
+            f"{wrong} of {len(full_marks)} gold answers get no full marks ({why}): the reward is for other data",
             where=function.contract.place,
             fix="give a reward for this data, or name the data's own by --data_source or --reward_func, with "
             "examples/custom_task/train.sh",
@@ -197,7 +203,7 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, re
 
 def _remarks(scores: list[float], is_better: dict[str, list[bool]], seconds: list[float]) -> list[str]:
     remarks = []
-    if len(scores) > 1 and len(set(scores)) == 1:
+    if is_better and len(set(scores)) == 1:
         remarks.append(
             f"the reward gave {scores[0]:g} to each of {len(scores)} responses, right, wrong and empty ones: where all "
             "responses of a group score the same, nothing is learned"
@@ -217,10 +223,21 @@ def _remarks(scores: list[float], is_better: dict[str, list[bool]], seconds: lis
 
 def _check_sources(
     module: ModuleType, file: str, truths: Iterator[tuple[str, Any]], arguments: Mapping[str, Any]
-) -> None:
-    """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row."""
-    check = getattr(module, "check_sources", None)
-    problems = check(truths, **arguments) if callable(check) else []
+) -> dict[str, str]:
+    """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row.
+
+    Returns what it notes about truths, through its `note`: each note once, with the first truth that it is about.
+    """
+    check, note = getattr(module, "check_sources", None), getattr(module, "note", None)
+    notes: dict[str, str] = {}
+
+    def noted() -> Iterator[tuple[str, Any]]:
+        for source, truth in truths:
+            if callable(note) and (found := note(source, truth)):
+                notes.setdefault(*found)
+            yield source, truth
+
+    problems = check(noted(), **arguments) if callable(check) else []
     if problems:
         numbers = [int(row[1]) if (row := _ROW.match(problem)) else 0 for problem in problems]
         lines = _lines_of_rows(file, numbers)
@@ -230,6 +247,7 @@ def _check_sources(
             where=lines.get(numbers[0], "") + file,
             fix=FIX_ROWS if numbers[0] else FIX_MACHINE,
         )
+    return notes
 
 
 def _lines_of_rows(file: str, numbers: Sequence[int]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from recipes.preflight import child, reward
 from recipes.preflight.fingerprint import fingerprint
 from recipes.rewards.function import Call
 from tests.mistakes import mistake
-from tests.recipes.preflight.conftest import write_rows
+from tests.recipes.preflight.conftest import TRUTH, write_rows
 
 PLAIN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 HEAD = PLAIN.replace("=None", "=None, **kwargs")
@@ -119,6 +119,15 @@ def test_a_reward_that_judges_by_source_is_asked_about_every_row(make, files):
     assert error.where == f"line 20 of my.csv; {file}"
     assert error.what.endswith("row 3: no\n  line 40 of my.csv; row 5: x")
     assert error.fix == reward.FIX_ROWS
+
+
+def test_what_a_reward_notes_of_truths_is_said_once_and_no_right_answer_is_no_remark(make, files):
+    check = "\ndef check_sources(truths, **_): return [*truths][:0]\ndef note(source, truth): return 'is odd', truth"
+    (files / "mine.py").write_text(HEAD + "    return 0.0" + check)
+    (note, constant) = reward.trial(make(f"worker.reward.reward_function={files}/mine.py"))
+    assert note == f"{TRUTH} is odd"
+    assert "gave 0 to each" in constant
+    assert reward.try_reward(f"{files}/mine.py", "verl", [Call("code", "", {"asserts": ["assert f()"]})]) == []
 
 
 def test_a_recipes_reward_refuses_other_data_and_a_users_own_may_read_another_form():
