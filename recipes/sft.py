@@ -37,6 +37,7 @@ from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError, reported_errors
+from recipes.files import write_json
 from recipes.paths import (
     CONFIGS,
     ROOT,
@@ -323,6 +324,8 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     with lock_run(chosen.experiment) as files:
         files.metrics.unlink(missing_ok=True)
         files.log.unlink(missing_ok=True)
+        about = {"task": f"{recipe.name}, warm start", "total": steps, "checkpoints": str(checkpoints)}
+        write_json(files.folder / "about.json", about)  # what `monitor.py` shows of it
         model = relative_to_cwd(Path(chosen.settings.model.path))
         console.print(f"warm start of {model} on {data}; verl's output: {relative_to_cwd(files.log)}")
         environment = {**os.environ, **verl.environment(recipe, os.environ), "PYTHONPATH": python_path()}

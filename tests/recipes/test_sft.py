@@ -17,6 +17,7 @@ from recipes.config import load
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
 from recipes.paths import ROOT
+from recipes.runs import folder
 from tests.mistakes import mistake
 
 TINY = {"HARDWARE": "cpu"}
@@ -149,6 +150,8 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     assert (tmp_path / "models" / "gsm8k_sft" / "model.safetensors").is_file()
     model = tmp_path / "models" / "gsm8k_sft"
     assert "attn_implementation" not in (model / "config.json").read_text(), "transformers alone does not know ours"
+    seen = folder.read(tmp_path / "runs" / "gsm8k_sft")
+    assert (seen.task, seen.state, seen.notes) == ("gsm8k, warm start", "finished", ())
     arguments = ["--model_path", str(model), "--hardware", "cpu"]
     assert load("gsm8k", arguments=arguments, environ={}).resolution.is_tiny, "its sizes are the tiny model's"
     other = ["--model_path", str(ROOT / "recipes/tasks/countdown/tiny"), "--hardware", "cpu"]
