@@ -57,8 +57,12 @@ def sources(listing: str) -> list[str]:
 
 def is_complete(package: Distribution) -> bool:
     """Return whether a package is whole: it has a record of its files, and none of them is missing or cut short."""
-    if package.read_text("RECORD") is None or not package.metadata["Name"]:
+    if not package.metadata["Name"]:
         return False
+    if package.read_text("RECORD") is None:  # Debian's pip, without `wheel`, has another record of what it builds
+        installed = (package.read_text("installed-files.txt") or "").splitlines()
+        folder = Path(str(vars(package)["_path"]))
+        return bool(installed) and all((folder / file).exists() for file in installed if not file.endswith(".pyc"))
     files = [(Path(str(file.locate())), file.size) for file in package.files or [] if file.suffix != ".pyc"]
     return all(path.is_file() and size in (None, path.stat().st_size) for path, size in files)
 

@@ -71,6 +71,16 @@ def test_what_is_half_installed_is_forgotten(site, tmp_path, damage):
     assert not (site / "~econd").exists(), "what pip was removing"
 
 
+def test_what_debians_pip_has_built_is_whole_while_its_files_are_there(site, tmp_path):
+    (site / "second-1.0.dist-info" / "RECORD").unlink()
+    (site / "second-1.0.dist-info" / "METADATA").rename(site / "second-1.0.dist-info" / "PKG-INFO")
+    legacy = (site / "second-1.0.dist-info").rename(site / "second-1.0.egg-info")
+    (legacy / "installed-files.txt").write_text("../second.py\nPKG-INFO\n../__pycache__/second.cpython-311.pyc\n")
+    assert installation.wrong(tmp_path, ["second==1.0"]) == []
+    (site / "second.py").unlink()
+    assert installation.wrong(tmp_path, ["second==1.0"]) == ["second==1.0 (found 1.0)"]
+
+
 SCRIPT = """\
 import sys
 sys.path.insert(0, {root!r})
