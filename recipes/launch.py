@@ -51,6 +51,7 @@ def main(
             raise typer.Exit(planning.show(console, recipe, task, os.environ, overrides or ()))
         if dry or is_on(os.environ, "DRY_RUN"):
             raise typer.Exit(show_plan(recipe))
+        console.file = cast("IO[str]", LastingOutput(run_dir(str(recipe.trainer.experiment_name)) / "launcher.log"))
         raise typer.Exit(run(recipe, console, task, overrides or ()))
 
 
@@ -64,7 +65,6 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
         The exit code of the launcher.
     """
     limit_s = watchdog_seconds(os.environ)
-    console.file = cast("IO[str]", LastingOutput(run_dir(str(recipe.trainer.experiment_name)) / "launcher.log"))
     console.print(preflight.heading(recipe))
     notes = [*make_usable(os.environ), *verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
