@@ -98,14 +98,20 @@ class Mistakes:
             return
         listed = sorted(self._listed, key=lambda error: error.place)
         first, more = listed[0], self._count - len(listed)
-        lines = [f"  {error.where}: {error.what}{error.fix and f'; {error.fix}'}" for error in listed]
+        alone = len({(error.what, error.fix, error.place.file) for error in listed}) == 1
+        lines = [f"{self._count:,} records cannot be used"]
+        lines += [f"  {error.where}: {error.what}{error.fix and f'; {error.fix}'}" for error in listed]
         lines += [f"  and {more:,} more"] if more else []
+        same = [f"{error.place.unit} {error.place.number}" for error in listed[1:]] + (
+            [f"{more:,} more"] if more else []
+        )
+        others = f"; the same in {', '.join(same)}" if same else ""
         names = self.columns.prompt, self.columns.ground_truth, "data_source"
         right = dict(zip(names, ("What is 17 + 25?", "42", "math_reasoning"), strict=True))
         raise RecipeError(
-            first.what if self._count == 1 else "\n".join([f"{self._count:,} records cannot be used", *lines]),
+            first.what + others if alone else "\n".join(lines),
             where=first.where,
-            fix=(self._count == 1 and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}",
+            fix=(alone and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}",
         ) from first
 
 
