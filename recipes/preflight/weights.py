@@ -18,8 +18,8 @@ LIMIT_S = 300.0
 MOST_NAMED = 3
 MODEL, TARGETS = "worker.actor.model.model_path", "worker.actor.model.lora.target_modules"
 
-MISSING, ELSEWHERE, RESHAPED = "are missing", "have no place in the model", "have another shape than config.json says"
-UNREAD = "are read by no part of the model"
+MISSING, ELSEWHERE, RESHAPED = "missing", "without a place in the model", "of another shape than config.json says"
+UNREAD = "read by no part of the model"
 MODULES = "modules"
 """Keys of what `compare` finds."""
 
@@ -88,7 +88,7 @@ def _compared(recipe: Recipe) -> dict[str, list[str]]:
             str(folder),
             model.trust_remote_code,
             limit_s=LIMIT_S,
-            where=f"the names of the weights in {folder}; {MODEL}: {recipe.source_of(MODEL)}",
+            where=f"transformers, on the weights in {folder}; {MODEL}: {recipe.source_of(MODEL)}",
             fix="give a whole model that transformers loads",
         )
     except RecipeError:

@@ -64,7 +64,7 @@ def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, tmp_p
     monkeypatch.setattr(weights, "ask", lambda *_, **__: asked.append(1) or {**found, **MODULES})
     for _ in range(2):
         if weights.MISSING in found:
-            assert "4 tensors are missing (a, b, c, ...)" in mistake(lambda: weights.check_weights(make())).what
+            assert "4 tensors missing (a, b, c, ...)" in mistake(lambda: weights.check_weights(make())).what
         else:
             assert len(weights.check_weights(make())) == len(found)
     assert len(asked) == 1
