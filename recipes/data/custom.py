@@ -31,19 +31,9 @@ from recipes.data.readers import (
     records,
     whole,
 )
-from recipes.data.rows import (
-    IMAGE_MARK,
-    Row,
-    Split,
-    content_id,
-    engine_columns,
-    make_row,
-    prompt_column,
-    schema_of,
-    write_data,
-    write_split,
-)
+from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, make_row, schema_of, write_data, write_split
 from recipes.data.splits import MOST_VALIDATION, Prompts
+from recipes.engines.columns import engine_columns, prompt_column
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config

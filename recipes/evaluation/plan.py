@@ -13,7 +13,7 @@ from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
-from recipes.data.rows import answer_column, prompt_column, prompt_template
+from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model

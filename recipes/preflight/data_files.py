@@ -11,8 +11,9 @@ from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import used_rows
 from recipes.data.lengths import count_split
 from recipes.data.manifests import find_manifest
-from recipes.data.rows import chat_of, engine_columns, prompt_column, read_rows, row_count
+from recipes.data.rows import read_rows, row_count
 from recipes.data.splits import Prompts
+from recipes.engines.columns import chat_of, engine_columns, prompt_column
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, positions
 from recipes.written import written

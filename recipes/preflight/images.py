@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.config import PathKey, Recipe
-from recipes.data.rows import IMAGE_MARK, chat_of, prompt_column, prompt_template, read_rows, structured
+from recipes.data.rows import IMAGE_MARK, read_rows, structured
+from recipes.engines.columns import chat_of, prompt_column, prompt_template
 from recipes.errors import RecipeError, counted
 from recipes.model_files import PROCESSORS, local_model
 from recipes.preflight import data_files

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
-from recipes.data.rows import answer_column, read_rows, row_count
+from recipes.data.rows import read_rows, row_count
+from recipes.engines.columns import answer_column
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import reward_call
 from recipes.config.variables import positive_number
-from recipes.data.rows import answer_column, prompt_column, prompt_template, rows_digest
+from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
+from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.errors import counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
