@@ -194,9 +194,11 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
         ) from error
 
 
-def unread(recipe: Recipe) -> list[str]:
-    """What the user set and only the training after a warm start reads."""
-    return [str(each) for path, each in recipe.sources.items() if each.by_user and not path.startswith(OF_RECIPE)]
+def remarks(recipe: Recipe) -> list[str]:
+    """Return what was set and does not apply, and what only the training after a warm start reads."""
+    later = [str(each) for path, each in recipe.sources.items() if each.by_user and not path.startswith(OF_RECIPE)]
+    waiting = f"a warm start does not read, and the training after it does: {', '.join(later)}"
+    return [*recipe.resolution.notes, *([waiting] if later else [])]
 
 
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -309,10 +311,8 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     versions.check(recipe.hardware)
-    for remark in [*recipe.resolution.notes, *check_model(recipe), *check_weights(recipe)]:
+    for remark in [*remarks(recipe), *check_model(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
-    if later := unread(recipe):
-        console.print(f"note: a warm start does not read, and the training after it does: {', '.join(later)}")
     data = _shown_files(recipe)
     recipe = ready(recipe, console.print)
     chosen = composed(recipe, chosen.typed, chosen.given, chosen.files)
@@ -430,7 +430,14 @@ def main(
             raise typer.Exit(0 if help else 2)
         chosen = plan(task, arguments or (), os.environ)
         if dry or is_on(os.environ, "DRY_RUN"):
-            chosen = composed(ready(chosen.recipe, print, make=False), chosen.typed, chosen.given, chosen.files)
+            for remark in remarks(chosen.recipe):
+                print(f"# note: {remark}")
+            chosen = composed(
+                ready(chosen.recipe, lambda line: print(f"# {line}"), make=False),
+                chosen.typed,
+                chosen.given,
+                chosen.files,
+            )
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             return

@@ -45,7 +45,7 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
     assert (chosen.settings.optim.lr, chosen.settings.data.max_length) == (1e-5, 99)
     assert chosen.recipe.data.prompt_key == "q"
     assert str(chosen.recipe.data.train_files).endswith("my.jsonl")
-    assert sft.unread(chosen.recipe) == ["option --rollout_n 3"]
+    assert sft.remarks(chosen.recipe)[-1].endswith("does: option --rollout_n 3")
     model, probe, train = sft.next_commands(chosen, "custom", environ)
     given = "HARDWARE=cpu TRAIN_FILES=my.jsonl "
     assert probe.startswith(f"probe     {given}python ")
