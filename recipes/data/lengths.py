@@ -55,7 +55,12 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
 
 
 def count_split(
-    path: Path, tokenizer: str, chat_template: str | None = None, *, trust_remote_code: bool = False
+    path: Path,
+    tokenizer: str,
+    chat_template: str | None = None,
+    tools: list[dict[str, Any]] | None = None,
+    *,
+    trust_remote_code: bool = False,
 ) -> Counter[int]:
     """Count a split's prompts by their length in tokens, chat template included; an image counts only as its mark.
 
@@ -66,6 +71,7 @@ def count_split(
         path: a parquet file of finished rows.
         tokenizer: a model's folder, or its name on a hub.
         chat_template: Jinja text that stands in for the model's own.
+        tools: schemas of the tools that the template gets.
         trust_remote_code: whether a tokenizer's own code may be run.
 
     Raises:
@@ -75,7 +81,8 @@ def count_split(
 
     manifest, kept = find_manifest(path), None
     if manifest and Path(tokenizer).is_dir():
-        kept = _kept_file(path, manifest.sha256, tokenizer, chat_template)
+        shown = (chat_template or "") + (json.dumps(tools) if tools else "")
+        kept = _kept_file(path, manifest.sha256, tokenizer, shown)
     if kept and kept.is_file():
         return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
     lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template, trust_remote_code=trust_remote_code)
@@ -84,7 +91,7 @@ def count_split(
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
             try:
                 prompts = batch["prompt"].to_pylist()
-                texts = loaded.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+                texts = loaded.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True, tools=tools)
             except (TemplateError, TypeError, IndexError) as error:
                 what = f"the chat template refuses a prompt of the data: {error}"
                 raise RecipeError(what, where=str(path), fix="write the prompts as the template has them") from error
@@ -96,9 +103,9 @@ def count_split(
     return lengths
 
 
-def _kept_file(path: Path, rows: str, tokenizer: str, chat_template: str | None) -> Path:
-    """Name of the file for the counts: it changes with the rows, the tokenizer and the template."""
-    digest = sha256((rows + (chat_template or "")).encode())
+def _kept_file(path: Path, rows: str, tokenizer: str, shown: str) -> Path:
+    """Name of the file for the counts: it changes with the rows, the tokenizer, and the template and tools `shown`."""
+    digest = sha256((rows + shown).encode())
     for name in TOKENIZER_FILES:
         if (file := Path(tokenizer) / name).is_file():
             digest.update(file.read_bytes())

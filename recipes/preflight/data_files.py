@@ -16,6 +16,7 @@ from recipes.data.splits import Prompts
 from recipes.engines.columns import chat_of, engine_columns, prompt_column
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, positions
+from recipes.preflight.tools import prompt_schemas
 from recipes.written import written
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     template, trusted = data.override_chat_template, model.trust_remote_code
     try:
         text = Path(template).read_text(encoding="utf-8") if template else None
-        counted = [count_split(Path(key.path), str(folder), text, trust_remote_code=trusted) for key in keys]
+        schemas = prompt_schemas(recipe)
+        counted = [count_split(Path(key.path), str(folder), text, schemas, trust_remote_code=trusted) for key in keys]
     except (RecipeError, OSError) as error:
         return [f"the prompts are not counted: {str(error).splitlines()[0]}"]
     lengths, key, drops = sum(counted, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"

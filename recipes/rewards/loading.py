@@ -35,8 +35,12 @@ class _FromSource(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def load_reward(location: str | Path) -> ModuleType:
-    """The module of a reward file, by `path` or `path:function`; a relative path may start at the repository's root.
+def load_reward(location: str | Path, kind: str = "reward") -> ModuleType:
+    """The module of a reward file, or of another `kind` of file that a user wrote.
+
+    Args:
+        location: `path` or `path:function`; a relative path may start at the repository's root.
+        kind: what messages call it.
 
     The file may import what lies beside it: its folder becomes the last on Python's path, so that its files hide no
     other module.
@@ -48,16 +52,16 @@ def load_reward(location: str | Path) -> ModuleType:
     text, name = split_function(str(location))
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)
     if path is None:
-        raise RecipeError(f"there is no reward file {text}", where=str(location), fix="give the path of a Python file")
+        raise RecipeError(f"there is no {kind} file {text}", where=str(location), fix="give the path of a Python file")
     if beside := files_beside(path):
         folder = str(path.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
-        _refuse_taken_names(path, beside)
+        _refuse_taken_names(path, beside, kind)
     try:
         module = _run(path)
     except Exception as error:
-        what = f"the reward file fails at import: {type(error).__name__}: {error}"
+        what = f"the {kind} file fails at import: {type(error).__name__}: {error}"
         lost = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         fix = f"install it: pip install {lost}; or mend the import" if lost else "mend it"
         raise RecipeError(what, where=str(path), fix=fix) from error
@@ -140,14 +144,14 @@ def _joined(node: ast.AST) -> str:
     return ""
 
 
-def _refuse_taken_names(reward: Path, beside: Mapping[str, Path]) -> None:
-    """Raise where the reward imports a file beside it by name, and Python would find another module of that name."""
+def _refuse_taken_names(reward: Path, beside: Mapping[str, Path], kind: str) -> None:
+    """Raise where the file imports a file beside it by name, and Python would find another module of that name."""
     for name, file in beside.items():
         found = getattr(sys.modules.get(name), "__spec__", None) or importlib.util.find_spec(name)
         origin = found.origin if found else None
         if origin is None or not Path(origin).resolve().is_relative_to(file.resolve()):
             raise RecipeError(
-                f"the reward imports {name}, and Python has another module of that name ({origin or 'a folder'})",
+                f"the {kind} file imports {name}, and Python has another module of that name ({origin or 'a folder'})",
                 where=f"{reward}; {file}",
                 fix=f"rename {file.name} to a name of its own",
             )

@@ -15,6 +15,10 @@ ZERO_VARIANCE = "frac_reward_zero_std"
 """Share of groups whose scores are all equal, so that every advantage is zero; TRL's name."""
 TRAINING_ACCURACY = "reward_accuracy"
 """Mean accuracy of a step's training responses, where the reward states one."""
+CALLS, FAILED_CALLS = "tools/calls", "tools/failed"
+"""Mean number of a response's calls that were run, and the share of these that failed."""
+MODEL_TURNS, CUT_BY_TURNS = "tools/turns", "tools/cut"
+"""Mean number of the model's turns in a response, and the share of responses that ended by the limit of turns."""
 PART = "reward/"
 """Prefix of a reward's name where a recipe has several rewards. In a result, `reward/<name>` is the reward's value; in
 the metrics, it is the mean over the responses."""
@@ -72,5 +76,19 @@ def reward_metrics(
     metrics = {name: fmean(values) for name, values in shown.items()}
     if compared:
         metrics |= {REWARD_STD: fmean(map(stdev, compared)), ZERO_VARIANCE: fmean(map(is_flat, compared))}
+    metrics |= tool_metrics([result for result in results if "tool_calls" in result])
     accuracies = [accuracy for result in results if (accuracy := stated_accuracy(result)) is not None]
     return metrics | ({TRAINING_ACCURACY: fmean(accuracies)} if accuracies else {})
+
+
+def tool_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the metrics of a step's responses with tools, as `dumps.CONVERSATION` describes them; none without any."""
+    if not results:
+        return {}
+    calls, failed = (sum(result[name] for result in results) for name in ("tool_calls", "failed_calls"))
+    return {
+        CALLS: calls / len(results),
+        FAILED_CALLS: failed / max(1, calls),
+        MODEL_TURNS: fmean(result["model_turns"] for result in results),
+        CUT_BY_TURNS: fmean(result["ended"] == "turns" for result in results),
+    }

@@ -7,14 +7,16 @@ is read by `recipes.rewards.contract`, and an error names the row.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo import reward
 
-from recipes.dumps import COLUMN
+from recipes.dumps import COLUMN, CONVERSATION
 from recipes.rewards.contract import RewardError
 from recipes.rewards.function import Call, RewardFunction, with_turns
 
@@ -33,7 +35,11 @@ def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None)
 
     def call_of(given: Mapping[str, Any]) -> Call:
         # verl's DAPO manager gives the row's `extra_info` alone.
-        return Call(given["data_source"], given["solution_str"], given["ground_truth"], with_turns(given["extra_info"]))
+        extra, response = with_turns(given["extra_info"]), given["solution_str"]
+        if conversation := extra.pop(CONVERSATION, None):
+            response = conversation["last_text"]
+            extra |= {name: value for name, value in conversation.items() if name != "last_text"}
+        return Call(given["data_source"], response, given["ground_truth"], extra)
 
     if reward_function.is_async:
 
@@ -61,12 +67,20 @@ class _Checked:
         self.compute_score = checked(self.compute_score, judge)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Judge one response. Raises RewardError with the row's id."""
+        """Judge one response; of one with calls the model's last turn. Raises RewardError with the row's id."""
+        conversation = data[-1:].non_tensor_batch.get("tool_extra_fields", [{}])[0].get(CONVERSATION)
+        if conversation:
+            extra = {**data[-1].non_tensor_batch.get("extra_info", {}), CONVERSATION: conversation}
+            data.non_tensor_batch["extra_info"] = np.array([extra] * len(data), dtype=object)
         try:
-            return await super().run_single(data)  # type: ignore[misc]  # of verl's manager
+            judged: dict[str, Any] = await super().run_single(data)  # type: ignore[misc]  # of verl's manager
         except RewardError as error:
             row = data[-1:].non_tensor_batch.get(COLUMN, ["without an id"])[0]
             raise error.of_row(row) from error.__cause__
+        if conversation:  # verl averages numbers over a validation and leaves texts alone
+            shown = {name: value for name, value in conversation.items() if name != "last_text"}
+            judged["reward_extra_info"] |= shown | {"turns": json.dumps(conversation["turns"], ensure_ascii=False)}
+        return judged
 
 
 class CheckedRewardManager(_Checked, NaiveRewardManager):

@@ -21,7 +21,7 @@ from recipes.errors import counted
 from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.rewards.contract import RIGHT, SAME
-from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
+from recipes.rewards.metrics import CALLS, CUT_BY_TURNS, FAILED_CALLS, TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import compares_since
 from recipes.runs.metrics import KL, Series, Step, is_finite, number, series, validation
@@ -39,6 +39,8 @@ MOST_KL = 0.5  # nats a token to the reference
 MOST_GRAD_NORM = 5.0  # before clipping, median of a window
 MOST_ZERO_VARIANCE = 0.8  # share of groups
 MOST_TRUNCATED = 0.25  # share of responses
+MOST_FAILED = 0.5  # share of calls of tools
+LEAST_CALLS = 0.2  # part of the first steps' calls a response
 # Rise of the training score that the validation should follow, and fall of the validation that is an alarm: parts of
 # what can be reached, which is 1 for an accuracy, and for a score the span of the training scores.
 GAIN = 0.1
@@ -228,6 +230,13 @@ def _truncation(run: Evidence) -> Verdict:
     return _warning_if(last > MOST_TRUNCATED, f"{last:.0%} of the responses are truncated")
 
 
+def _calls(run: Evidence) -> Verdict:
+    calls, failed, cut = (fmean(run.last(name)) for name in (CALLS, FAILED_CALLS, CUT_BY_TURNS))
+    first = fmean(value for _, value in run.series(CALLS)[:WINDOW])
+    evidence = f"{calls:.2g} calls a response ({first:.2g} at first), {failed:.0%} failed, {cut:.0%} cut by the turns"
+    return _warning_if(failed > MOST_FAILED or cut > MOST_TRUNCATED or calls < LEAST_CALLS * first, evidence)
+
+
 def _rollout(run: Evidence) -> Verdict:
     worst = max(map(abs, run.last(rollout_mismatch.KL)))
     evidence = f"at most {number(worst)} nats a token over the last steps, bound {rollout_mismatch.MOST:g}"
@@ -288,6 +297,7 @@ JUDGES: dict[str, Callable[[Evidence], Verdict]] = {
     "grad-norm": _grad_norm,
     "groups": _groups,
     "truncation": _truncation,
+    "tools": _calls,
     "vLLM and trainer": _rollout,
     HELD_OUT: _reward_and_validation,
 }

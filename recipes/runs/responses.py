@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe
 from recipes.data.rows import first_id
-from recipes.dumps import ROW_ID
+from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
 from recipes.errors import RecipeError, counted
 from recipes.rewards.contract import is_right, stated_accuracy
 from recipes.runs.metrics import Step, validation
@@ -171,6 +171,7 @@ def read_dump(file: Path, *, images: bool = False) -> Dump:
 
 def _response(record: dict[str, Any], images: bool) -> Response:
     prompt, text, truth, score = (record[name] for name in NEEDED)
+    text = as_text(record[TURNS]) if ENDED in record and isinstance(record.get(TURNS), list) else text
     row_id, uid = record.get(ROW_ID), record.get("uid")
     if not math.isfinite(score):
         raise ValueError(f"its score is {score}, not a finite number")

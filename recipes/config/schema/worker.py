@@ -253,6 +253,44 @@ class Rollout(Section):
     """compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)"""
     engine_kwargs: dict[str, Any] = key(dict, verl=f"{ROLLOUT}.engine_kwargs.vllm", engines=ONLY_VERL)
     """further arguments of vLLM's engine"""
+    tools: str | None = key(
+        None,
+        "TOOLS",
+        verl=f"{ROLLOUT}.multi_turn.function_tool_path",
+        computed=True,
+        path="input",
+        engines=ONLY_VERL,
+        resume="content",
+    )
+    """Python file whose functions the model may call (docs/TOOLS.md); their texts are not trained"""
+    tool_format: str = key(
+        "hermes", "TOOL_FORMAT", verl=f"{ROLLOUT}.multi_turn.format", engines=ONLY_VERL, needs="tools", resume="content"
+    )
+    """how calls are written: hermes (<tool_call>{"name": ..., "arguments": ...}</tool_call>), one of verl's others, or
+    one that the tools' file registers"""
+    max_turns: int = key(
+        8,
+        "MAX_TURNS",
+        verl=f"{ROLLOUT}.multi_turn.max_assistant_turns",
+        computed=True,
+        gt=0,
+        engines=ONLY_VERL,
+        needs="tools",
+        resume="content",
+    )
+    """turns of the model in a response; a call in the last one is not run"""
+    tool_seconds: float = key(10.0, verl=(), computed=True, gt=0, engines=ONLY_VERL, needs="tools", resume="content")
+    """seconds after which a call has failed"""
+    max_tool_characters: int = key(
+        1024,
+        verl=f"{ROLLOUT}.multi_turn.max_tool_response_length",
+        computed=True,
+        gt=len("... (cut)"),
+        engines=ONLY_VERL,
+        needs="tools",
+        resume="content",
+    )
+    """characters of a tool's answer, which is cut at its end"""
 
 
 LossType = Literal[

@@ -23,8 +23,9 @@ from verl.experimental.agent_loop.agent_loop import register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1 import agent_loop_tq
 
-from recipes.engines.verl import pictures, trainer
+from recipes.engines.verl import pictures, tool_loop, trainer
 
+assert tool_loop  # registered by its import, in each worker
 PICTURES, TOKENS = "pictures", "tokens"
 
 _shared: ContextVar[dict[str, asyncio.Task[Any]]] = ContextVar("what the responses of a prompt share")

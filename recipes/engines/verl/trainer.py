@@ -10,6 +10,7 @@ verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactMode
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
-from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ROW_ID
+from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ENDED, ROW_ID, TURNS
 from recipes.engines.checkpoints import is_to_stop, keep_last, name_the_type, refuse_nan, withdraw_stop
 from recipes.rewards.metrics import reward_metrics
 
@@ -149,7 +150,10 @@ class Trainer(PPOTrainerSync):
         names = dict.fromkeys(name for line in lines for name in line)
         added = {name: [line.get(name) for line in lines] for name in names}
         parts = {name: each for name, each in reward_extra_infos_dict.items() if name == "uid" or name not in DUMPED}
-        super()._dump_generations(inputs, outputs, gts, scores, {**parts, **added}, dump_path)
+        columns = {**parts, **added}
+        if ENDED in columns:  # a conversation, whose turns travelled as text
+            columns[TURNS] = [json.loads(turns or "[]") for turns in columns[TURNS]]
+        super()._dump_generations(inputs, outputs, gts, scores, columns, dump_path)
         for key in keys:
             _known.pop(_uid(key), None)
 

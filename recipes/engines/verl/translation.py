@@ -19,6 +19,7 @@ from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
 from recipes.engines.checkpoints import numbers_variable
 from recipes.engines.cpu import settings
 from recipes.engines.loggers import logger_environment
+from recipes.engines.verl import tools
 from recipes.errors import RecipeError
 from recipes.paths import run_dir, split_function
 from recipes.rewards.loading import file_for_verl
@@ -35,8 +36,9 @@ VENDOR = "recipes"
 """Vendor name under which `ENGINE` registers its engine class."""
 # Defined here, because the modules that use them import torch or verl.
 AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
-PICTURE_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
+OWN_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
 """Subclass of verl's manager of agent loops that brings the ids of rows into the dumps."""
+GIVEN_TOOLS = str(Path(__file__).with_name("given_tools.py"))
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
@@ -156,8 +158,8 @@ def _changes(recipe: Recipe) -> dict[str, Any]:
     """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
     keys = {EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {}
     # What these loops make of pictures only this repository's engine reads.
-    packed = recipe.worker.rollout.limit_images and recipe.trainer.patches
-    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": PICTURE_LOOPS if packed else AGENT_LOOPS}
+    own = recipe.worker.rollout.limit_images or recipe.worker.rollout.tools
+    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": OWN_LOOPS if own else AGENT_LOOPS}
 
 
 def notes(recipe: Recipe) -> list[str]:
@@ -270,6 +272,25 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
+        **_tools(recipe),
+    }
+
+
+def _tools(recipe: Recipe) -> dict[str, Any]:
+    """The loop with tools, and the file that loads them. Raises RecipeError for what this loop cannot do."""
+    rollout = recipe.worker.rollout
+    if not rollout.tools:
+        return {}
+    refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
+    for key in (key for key, is_set in refused.items() if is_set):
+        raise recipe.error(
+            f"tools do not go with {key}={recipe.value(key)}", "leave one of the two out", "worker.rollout.tools", key
+        )
+    return {
+        f"{ROLLOUT}.multi_turn.function_tool_path": GIVEN_TOOLS,
+        f"{ROLLOUT}.multi_turn.max_assistant_turns": rollout.max_turns,
+        f"{ROLLOUT}.multi_turn.max_tool_response_length": rollout.max_tool_characters,
+        f"{ROLLOUT}.agent.default_agent_loop": "tool_agent",
     }
 
 
@@ -452,6 +473,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
         **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
         **_reward_variables(recipe),
+        **tools.environment(recipe),
         **logger_environment(list(recipe.trainer.logger), folder, environ),
     }
     if recipe.hardware == "cpu":

@@ -1,0 +1,219 @@
+"""A response with calls of tools, turn by turn: its tokens and mask, what was called, and why it ended.
+
+`Conversation` decides everything; the trainer's loop (`tool_loop.py`) and the evaluation (`evaluation/vllm_engine.py`)
+only generate and call, so that both make the same tokens. Tokens are kept and never made from text again: of what
+a model samples, one response in seven has other tokens when its text is tokenised.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+from verl.utils.tokenizer.continuous_token_wiring import (
+    ContinuousTokenModelFamily,
+    create_continuous_token_builder,
+    infer_continuous_token_model_family,
+)
+
+from recipes.engines.verl.tools import UNREADABLE, ToolAnswer, Tools
+from recipes.errors import RecipeError
+
+END_OF_TURN = "<|im_end|>"
+ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
+"""Why a response ended: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
+
+
+@ToolParser.register("hermes")
+class Hermes(ToolParser):
+    """Reads `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`; what stands in the tags is a call, always.
+
+    verl's parser drops a call that is not closed or no JSON, which ends the response as if nothing had been called.
+    """
+
+    _call = re.compile(r"<tool_call>(.*?)(</tool_call>|$)", re.DOTALL)
+
+    async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> tuple[str, list[FunctionCall]]:
+        text = self.tokenizer.decode(responses_ids)
+        return self._call.sub("", text), [_hermes(*found.groups()) for found in self._call.finditer(text)]
+
+    @staticmethod
+    def write(name: str, arguments: dict[str, Any]) -> str:
+        """A call as this parser reads it, for templates that write none."""
+        call = {"name": name, "arguments": arguments}
+        return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
+
+
+def _hermes(text: str, end: str) -> FunctionCall:
+    if not end:
+        return FunctionCall(name=UNREADABLE, arguments="</tool_call> is missing")
+    try:
+        call = json.loads(text)
+    except ValueError as error:
+        return FunctionCall(name=UNREADABLE, arguments=f"it is no JSON: {error}")
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or "arguments" not in call:
+        return FunctionCall(name=UNREADABLE, arguments="it has no name, or no arguments")
+    return FunctionCall(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all conversations of a model have in common."""
+
+    tokenizer: Any
+    builder: Any  # verl's, which adds a tool's answer to tokens
+    parser: Any  # finds the calls in a turn
+    tools: Tools
+    prompt_length: int
+    response_length: int
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Any,
+        tools: Tools,
+        prompt_length: int,
+        response_length: int,
+        *,
+        model_type: str | None,
+        template_arguments: dict[str, Any] | None = None,
+    ) -> Rules:
+        """The rules of a model, by its tokenizer and the `model_type` of its `config.json`.
+
+        Raises:
+            RecipeError: there is no parser of that name.
+        """
+        arguments = dict(template_arguments or {})
+        family = infer_continuous_token_model_family(hf_model_type=model_type)
+        if family is ContinuousTokenModelFamily.DEFAULT and _is_chatml(tokenizer, arguments):
+            family = ContinuousTokenModelFamily.QWEN  # verl's default leaves out the newline after the end of a turn
+        builder = create_continuous_token_builder(tokenizer, model_family=family, chat_template_kwargs=arguments)
+        try:
+            parser = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
+        except ValueError as error:
+            raise RecipeError(
+                f"there is no format of calls {tools.settings.format!r}",
+                where="worker.rollout.tool_format",
+                fix=f"name one of {', '.join(sorted(ToolParser._registry))}, or register it in the tools' file",
+            ) from error
+        return cls(tokenizer, builder, parser, tools, prompt_length, response_length)
+
+
+def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
+    """Return whether the template ends a turn by `<|im_end|>` and a newline, which is a token of its own."""
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], tokenize=False, **arguments
+    )
+    return text.endswith(f"{END_OF_TURN}\n") and len(tokenizer.encode("\n", add_special_tokens=False)) == 1
+
+
+class Conversation:
+    """One response, from its prompt to its end.
+
+    Args:
+        messages: the prompt.
+
+    `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
+    takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response.
+    """
+
+    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:
+        self.rules, self._messages = rules, [dict(message) for message in messages]
+        prompt = rules.builder.build_initial_tokens(self._messages, tools=rules.tools.schemas)
+        self.prompt: list[int] = prompt[-rules.prompt_length :]
+        self.tokens = list(self.prompt)
+        self.ended = ""
+        self.turns: list[dict[str, Any]] = []
+        self.calls = self.failed_calls = 0
+        self.last_text = ""
+        self._mask: list[int] = []
+        self._log_probs: list[float] | None = None
+
+    @property
+    def room(self) -> int:
+        """Most tokens of the next turn, as verl's server computes it; the response is cut at its end."""
+        longest = self.rules.prompt_length + self.rules.response_length
+        return min(self.rules.response_length, longest - len(self.tokens))
+
+    @property
+    def response(self) -> list[int]:
+        """The response's tokens, those of tools among them."""
+        return self.tokens[len(self.prompt) :][: self.rules.response_length]
+
+    @property
+    def mask(self) -> list[int]:
+        """1 for a token of the model's, 0 for one that the template or a tool wrote."""
+        return self._mask[: self.rules.response_length]
+
+    @property
+    def log_probs(self) -> list[float] | None:
+        """Log-probabilities of the response's tokens, 0 where the mask is; None where none were given."""
+        return None if self._log_probs is None else self._log_probs[: self.rules.response_length]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What rewards and dumps get (`recipes/dumps.py`)."""
+        counts = {"model_turns": self._heard, "tool_calls": self.calls, "failed_calls": self.failed_calls}
+        return {"turns": self.turns, **counts, "ended": self.ended}
+
+    @property
+    def _heard(self) -> int:
+        return sum(turn["role"] == "assistant" for turn in self.turns)
+
+    async def hear(self, tokens: Sequence[int], log_probs: Sequence[float] | None = None) -> list[FunctionCall]:
+        """Take in a turn of the model; return its calls, none where the response has ended."""
+        rules, before = self.rules, len(self._mask)
+        merged = rules.builder.merge_assistant_tokens(self.tokens, list(tokens))
+        known = (self._log_probs or [0.0] * before) if log_probs is not None else None
+        self._mask, self._log_probs = rules.builder.align_response_metadata(
+            merged, self._mask, known, assistant_logprobs=None if log_probs is None else list(log_probs)
+        )
+        self.tokens = merged.token_ids
+        kept = list(tokens)[: rules.response_length - before]
+        text = rules.tokenizer.decode(kept, skip_special_tokens=True)
+        content, calls = await rules.parser.extract_tool_calls(kept, rules.tools.kinds)
+        self.turns.append({"role": "assistant", "content": text})
+        self.last_text = _without_specials(content, rules.tokenizer) if calls else text
+        if len(self._mask) >= rules.response_length:
+            self.ended = BY_LENGTH
+        elif not calls:
+            self.ended = ANSWERED
+        elif self._heard >= rules.tools.settings.max_turns:
+            self.ended = BY_TURNS
+        if self.ended:
+            return []
+        self._messages.append(
+            {"role": "assistant", "content": content, "tool_calls": [_as_message(call) for call in calls]}
+        )
+        return list(calls)
+
+    def answer(self, answers: Sequence[ToolAnswer]) -> None:
+        """Take in the answers to the calls of the last turn, in their order."""
+        builder, limit = self.rules.builder, self.rules.response_length
+        self.calls += len(answers)
+        self.failed_calls += sum(answer.failed for answer in answers)
+        messages = [*self._messages, *({"role": "tool", "content": answer.text} for answer in answers)]
+        merged = builder.merge_context_tokens(self._messages, messages, self.tokens, tools=self.rules.tools.schemas)
+        mask, log_probs = builder.align_response_metadata(merged, self._mask, self._log_probs)
+        if len(mask) >= limit:  # nothing could follow: the response ends with the call, as in verl's loop
+            self.ended = BY_LENGTH
+            return
+        self._messages, self.tokens, self._mask, self._log_probs = messages, merged.token_ids, mask, log_probs
+        self.turns += [{"role": "tool", "content": answer.text, "failed": answer.failed} for answer in answers]
+
+
+def _without_specials(text: str, tokenizer: Any) -> str:
+    return functools.reduce(lambda rest, token: rest.replace(token, ""), tokenizer.all_special_tokens, text)
+
+
+def _as_message(call: FunctionCall) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = call.arguments
+    return {"type": "function", "function": {"name": call.name, "arguments": arguments}}

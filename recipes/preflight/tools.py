@@ -1,0 +1,221 @@
+"""The tools before the start: each is called, and a whole conversation is rendered, read back and compared."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import doctest
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recipes.config import Recipe, path_keys
+from recipes.config.names import template_arguments
+from recipes.data.lengths import chat_tokenizer
+from recipes.data.rows import read_rows
+from recipes.engines.verl.tools import Tools, load_tools, schemas_of, tool_settings
+from recipes.errors import RecipeError
+from recipes.model_files import local_model, model_config
+from recipes.preflight.child import ask
+from recipes.preflight.model import stop_tokens
+
+LIMIT_S = 300.0
+"""Seconds until every tool has answered; on a slow machine imports take a minute."""
+MOST_ROWS = 64
+"""Rows in which calls are looked for."""
+ANSWER = "1357924680"
+"""Text of a tool in the conversation that is rendered."""
+TEMPLATE = "write what the template lacks into the system prompt, or take another by data.override_chat_template"
+
+Example = tuple[str, dict[str, Any]]
+"""Name of a tool, and arguments that it takes."""
+
+
+def check_tools(recipe: Recipe) -> list[str]:
+    """Return each tool as the model sees it, and what its example answers.
+
+    Raises:
+        RecipeError: a tool cannot be loaded or its example fails, or the model's template, the parser and the loop do
+            not agree on a conversation with a call.
+    """
+    if recipe.worker.rollout.tools is None:
+        return []
+    return _ask(try_tools, recipe, recipe=recipe)
+
+
+def prompt_schemas(recipe: Recipe) -> list[dict[str, Any]] | None:
+    """The tools as the template of a prompt gets them; None where the recipe has none."""
+    settings = tool_settings(recipe)
+    return None if settings is None else _ask(file_schemas, settings.file, recipe=recipe)
+
+
+def _ask(function: Any, *arguments: Any, recipe: Recipe) -> Any:
+    where = f"worker.rollout.tools: {recipe.source_of('worker.rollout.tools')}"
+    fix = "mend the file: it must not exit or wait when it is imported"
+    return ask(function, *arguments, limit_s=LIMIT_S, where=f"{recipe.worker.rollout.tools}; {where}", fix=fix)
+
+
+def file_schemas(file: str) -> list[dict[str, Any]]:
+    """The schemas of a file's tools; runs in a child process."""
+    return schemas_of(load_tools(file))
+
+
+def try_tools(recipe: Recipe) -> list[str]:
+    """`check_tools`, in a child process."""
+    settings = tool_settings(recipe)
+    assert settings is not None
+    loaded = load_tools(settings.file)
+    tools = Tools(loaded, settings)
+    examples = [example for tool in loaded for example in documented(tool.name, tool.fn)]
+    lines = [f"tool {json.dumps(schema['function'], ensure_ascii=False)}" for schema in tools.schemas]
+    folder = local_model(str(recipe.worker.actor.model.tokenizer_path or recipe.worker.actor.model.model_path))
+    if folder is not None and (folder / "tokenizer.json").is_file():
+        examples += render(recipe, tools, folder, examples)
+    for name, arguments in examples:
+        answer = tools.call(name, json.dumps(arguments)).result()
+        if answer.failed:
+            raise RecipeError(
+                f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}",
+                where=settings.file,
+                fix="mend the tool, or its example",
+            )
+        lines.append(f"{name} {json.dumps(arguments, ensure_ascii=False)} answers {answer.text!r}")
+    tried = {name for name, _ in examples}
+    lines += [
+        f"{tool.name} is not tried: its docstring has no example, such as >>> {tool.name}(...)"
+        for tool in loaded
+        if tool.name not in tried
+    ]
+    return lines
+
+
+def documented(name: str, function: Any) -> list[Example]:
+    """The calls of a tool in its docstring's examples, `>>> name("48/2")`, with literal arguments."""
+    found: list[Example] = []
+    for example in doctest.DocTestParser().get_examples(inspect.getdoc(function) or ""):
+        call = ast.parse(example.source, mode="eval").body
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == function.__name__:
+            values = [ast.literal_eval(each) for each in call.args]
+            named = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
+            found.append((name, dict(inspect.signature(function).bind(*values, **named).arguments)))
+    return found
+
+
+def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Example]) -> list[Example]:
+    """Check a conversation with a call on the first prompt of the data; return calls of the data's worked answers."""
+    from recipes.engines.verl.conversation import Rules
+
+    template = recipe.data.override_chat_template
+    text = Path(template).read_text(encoding="utf-8") if template else None
+    trusted = recipe.worker.actor.model.trust_remote_code
+    tokenizer = chat_tokenizer(str(folder), text, trust_remote_code=trusted)
+    rules = Rules.of(
+        tokenizer,
+        tools,
+        recipe.data.max_prompt_length,
+        recipe.data.max_response_length,
+        model_type=model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type"),
+        template_arguments=template_arguments(recipe),
+    )
+    rows = [
+        row
+        for file in path_keys(recipe)
+        if file.kind == "data" and Path(file.path).is_file()
+        for _, row in zip(range(MOST_ROWS), read_rows(file.path, ["prompt", "extra_info"]), strict=False)
+    ]
+    of_data = _calls_of_data(rows, rules)
+    name, arguments = next(iter([*examples, *of_data]), (tools.schemas[0]["function"]["name"], {}))
+    prompt = rows[0]["prompt"] if rows else [{"role": "user", "content": "What is 6 times 7?"}]
+    _check_schemas(prompt, rules, str(template or folder))
+    _check_conversation(prompt, (name, arguments), rules, stop_tokens(folder, {}), str(template or folder))
+    return of_data
+
+
+def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
+    """The first call of each tool in worked answers that are conversations."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        solution = (row.get("extra_info") or {}).get("solution")
+        for turn in solution if isinstance(solution, list) else []:
+            tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
+            for call in _read(rules, tokens) if turn["role"] == "assistant" else []:
+                found.setdefault(call.name, json.loads(call.arguments))
+    return list(found.items())
+
+
+def _read(rules: Any, tokens: list[int]) -> list[Any]:
+    return list(asyncio.run(rules.parser.extract_tool_calls(tokens, rules.tools.kinds))[1])
+
+
+def _check_schemas(prompt: list[dict[str, str]], rules: Any, where: str) -> None:
+    """Raise where the model would not learn of the tools: neither from the template, nor from the prompt's text.
+
+    A format of the file's own is taught by a warm start, and needs no description.
+    """
+    shown = rules.tokenizer.decode(rules.builder.build_initial_tokens(prompt, tools=rules.tools.schemas))
+    names = [schema["function"]["name"] for schema in rules.tools.schemas]
+    missing = [name for name in names if name not in shown]
+    if missing and type(rules.parser).__module__.startswith(("verl.", "recipes.")):
+        what = f"the chat template does not show the tools, and the prompt does not name {', '.join(missing)}"
+        raise RecipeError(what, where=where, fix=f"name and describe them in the system prompt, or {TEMPLATE}")
+
+
+def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: Any, ends: set[str], where: str) -> None:
+    """Raise where a call, its answer and the next turn have other tokens in the loop than in the template."""
+    from recipes.engines.verl.conversation import Conversation
+    from recipes.engines.verl.tools import ToolAnswer
+
+    name, arguments = example
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    answer = {"role": "tool", "content": ANSWER}
+
+    def rendered(turn: dict[str, Any]) -> list[int]:
+        try:
+            return list(
+                rules.builder._render_tokens(
+                    [*prompt, turn, answer], add_generation_prompt=True, tools=rules.tools.schemas
+                )
+            )
+        except Exception as error:
+            what = f"the chat template refuses a tool's answer: {type(error).__name__}: {error}"
+            raise RecipeError(what, where=where, fix=f"let it take the role tool: {TEMPLATE}") from error
+
+    conversation = Conversation(rules, prompt)
+    begin = len(rules.builder.build_initial_tokens(prompt, tools=rules.tools.schemas))
+    whole = rendered({"role": "assistant", "content": "", "tool_calls": [call]})
+    if name not in rules.tokenizer.decode(whole[begin:]):  # the template writes no calls: they stand in the text
+        write = getattr(rules.parser, "write", None)
+        if write is None:
+            what = f"the chat template writes no calls, and the parser {rules.tools.settings.format} has no `write`"
+            raise RecipeError(what, where=where, fix="give the parser write(name, arguments), which returns the text")
+        whole = rendered({"role": "assistant", "content": write(name, arguments)})
+    if ANSWER not in rules.tokenizer.decode(whole):
+        raise RecipeError("the chat template drops a tool's answer", where=where, fix=f"the role is tool: {TEMPLATE}")
+    stops = {rules.tokenizer.eos_token_id, *rules.tokenizer.convert_tokens_to_ids(sorted(ends))}
+    rest = whole[begin:]
+    end = next((place + 1 for place, token in enumerate(rest) if token in stops), len(rest))
+    turn = rest[:end]
+    read = _read(rules, turn)
+    if [(each.name, json.loads(each.arguments)) for each in read if each.name] != [example]:
+        raise RecipeError(
+            f"the parser {rules.tools.settings.format} does not read back the call that the template writes: "
+            f"{rules.tokenizer.decode(turn)!r}",
+            where=where,
+            fix="set worker.rollout.tool_format to the model's format of calls",
+        )
+    asyncio.run(conversation.hear(turn))
+    if not conversation.ended:
+        conversation.answer([ToolAnswer(ANSWER, False)])
+    if conversation.ended:
+        what = f"data.max_response_length {rules.response_length} has no room for a call and its answer"
+        raise RecipeError(what, where="data.max_response_length", fix="set MAX_RESPONSE_LENGTH higher")
+    if conversation.tokens != conversation.prompt + rest:
+        raise RecipeError(
+            "a conversation as it is rolled out differs from the chat template: "
+            f"{rules.tokenizer.decode(conversation.tokens[len(conversation.prompt) :])!r} and "
+            f"{rules.tokenizer.decode(rest)!r}",
+            where=where,
+            fix=TEMPLATE,
+        )

@@ -1,0 +1,166 @@
+"""Tools: calls within limits, and conversations with the template's own tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from recipes.data.lengths import chat_tokenizer
+from recipes.engines.verl.tools import Tools, ToolSettings, load_tools
+from recipes.errors import RecipeError
+from recipes.paths import ROOT
+from recipes.rewards.verl import checked
+
+TOOLS = '''
+import sys, time
+
+def add(a: int, b: int = 1) -> str:
+    """Add.
+
+    Args:
+        a: one
+        b: another
+    """
+    return str(a + b)
+
+def misbehave(how: str) -> str:
+    """Do not answer.
+
+    Args:
+        how: what to do
+    """
+    if how == "hang":
+        time.sleep(1000)
+    if how == "exit":
+        sys.exit(3)
+    if how == "long":
+        return "x" * 5000
+    if how == "none":
+        return None
+    raise ValueError("y" * 5000)
+
+async def slowly() -> str:
+    """Sleep as an async tool must not."""
+    time.sleep(0.5)
+    return "done"
+
+def _helper(x): ...
+'''
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    file = tmp_path_factory.mktemp("tools") / "mine.py"
+    file.write_text(TOOLS)
+    return Tools(load_tools(str(file)), ToolSettings(str(file), "hermes", 3, seconds=2.0, characters=100))
+
+
+def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
+    cases = [
+        ("add", '{"a": 2, "b": 3}', "5", False),
+        ("add", '{"a": 2}', "3", False),
+        ("add", '{"a": "two"}', "Error: the arguments do not fit add: a:", True),
+        ("add", '{"c": 2}', "Error: the arguments do not fit add:", True),
+        ("add", "[1]", "Error: the arguments of add are [1]", True),
+        ("add", "{", "Error: the arguments of add are no JSON", True),
+        ("_helper", "{}", "Error: there is no tool _helper; the tools are add, misbehave, slowly", True),
+        ("", "it is no JSON", "Error: this call cannot be read: it is no JSON", True),
+        ("slowly", "{}", "done", False),
+        ("misbehave", '{"how": "exit"}', "Error: misbehave raised SystemExit: 3", True),
+        ("misbehave", '{"how": "none"}', "Error: misbehave returned NoneType, not a text", True),
+        ("misbehave", '{"how": "long"}', "x" * 91 + "... (cut)", False),
+        ("misbehave", '{"how": "raise"}', "Error: misbehave raised ValueError: yyy", True),
+        *[("misbehave", '{"how": "hang"}', "Error: misbehave gave no answer within 2 s", True)] * 30,
+    ]
+    begin = time.monotonic()
+    answers = [future.result() for future in [tools.call(name, arguments) for name, arguments, *_ in cases]]
+    assert time.monotonic() - begin < 20  # the thirty that hang ran beside one another
+    for (*_, text, failed), answer in zip(cases, answers, strict=True):
+        assert answer.text.startswith(text)
+        assert len(answer.text) <= 100
+        assert answer.failed == failed
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("def f(x): return x", "the function f can be no tool"),
+        ("x = 1", "no public function"),
+        ("1 / 0", "fails at import: ZeroDivisionError"),
+    ],
+)
+def test_a_file_that_has_no_tools_is_refused(tmp_path, text, what):
+    (tmp_path / "bad.py").write_text(text)
+    with pytest.raises(RecipeError, match=what):
+        load_tools(str(tmp_path / "bad.py"))
+
+
+CALL = '<tool_call>{"name": "add", "arguments": {"a": 2}}</tool_call>'
+QUESTION = [{"role": "user", "content": "Tom has 2 apples."}]
+
+
+def converse(tools, said, *, model_type="llama", length=300):
+    """A conversation in which the model says these turns; its rules, too."""
+    from recipes.engines.verl.conversation import Conversation, Rules
+
+    tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"))
+    rules = Rules.of(tokenizer, tools, 64, length, model_type=model_type)
+    conversation = Conversation(rules, QUESTION)
+    for text in said:
+        assert not conversation.ended
+        tokens = tokenizer.encode(f"{text}<|im_end|>", add_special_tokens=False)[: conversation.room]
+        calls = asyncio.run(conversation.hear(tokens, [-1.0] * len(tokens)))
+        if calls:
+            conversation.answer([tools.call(call.name, call.arguments).result() for call in calls])
+    return conversation, tokenizer
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_a_conversation_has_the_tokens_of_the_template(tools, model_type):
+    said = [f"first {CALL}{CALL}", "#### 3"]
+    conversation, tokenizer = converse(tools, said, model_type=model_type)
+    turns = [{"role": "assistant", "content": said[0]}, *[{"role": "tool", "content": "3"}] * 2]
+    whole = tokenizer.apply_chat_template(
+        [*QUESTION, *turns, {"role": "assistant", "content": said[1]}], tokenize=False
+    )
+    assert tokenizer.decode(conversation.prompt + conversation.response) == whole.removesuffix("\n")
+    assert conversation.tokens == tokenizer.encode(whole.removesuffix("\n"), add_special_tokens=False)
+    written = [token for token, own in zip(conversation.response, conversation.mask, strict=True) if own]
+    assert tokenizer.decode(written) == "".join(f"{turn}<|im_end|>" for turn in said)
+    assert [value == 0 for value in conversation.log_probs] == [own == 0 for own in conversation.mask]
+    facts = conversation.facts
+    assert (facts["tool_calls"], facts["failed_calls"], facts["ended"], facts["model_turns"]) == (2, 0, "answer", 2)
+    assert [turn["role"] for turn in facts["turns"]] == ["assistant", "tool", "tool", "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("said", "length", "ended", "calls", "failed", "last"),
+    [
+        (["#### 24"], 300, "answer", 0, 0, "#### 24"),
+        (['<tool_call>{"name": "add", }</tool_call>', "4"], 300, "answer", 1, 1, "4"),
+        (['<tool_call>{"name": "add"', "4"], 300, "answer", 1, 1, "4"),
+        ([CALL, CALL, f"so {CALL.replace('2', '#### 24')}"], 300, "turns", 2, 0, "so "),
+        (["#### 24 " * 100], 60, "length", 0, 0, None),
+        ([CALL], 55, "length", 1, 0, ""),  # the answer does not fit
+    ],
+)
+def test_why_a_conversation_ends(tools, said, length, ended, calls, failed, last):
+    conversation, _ = converse(tools, said, length=length)
+    assert (conversation.ended, conversation.calls, conversation.failed_calls) == (ended, calls, failed)
+    assert last is None or conversation.last_text == last
+    assert len(conversation.response) == len(conversation.mask) <= length
+    assert conversation.mask[-1] == 1
+
+
+def test_the_reward_sees_the_last_turn_and_the_conversation():
+    def reward(data_source, solution_str, ground_truth, extra_info):
+        assert extra_info["tool_calls"] == 1
+        assert json.dumps(extra_info["turns"]) == "[]"
+        return float(solution_str == "4")
+
+    facts = {"turns": [], "tool_calls": 1, "last_text": "4"}
+    given = {"data_source": "x", "solution_str": "tool #### 24", "ground_truth": "4"}
+    assert checked(reward)(**given, extra_info={"conversation": facts})["score"] == 1.0
