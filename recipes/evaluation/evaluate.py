@@ -175,6 +175,7 @@ def _collect(
                             "reason": score.reason,
                             "parts": score.parts,
                             "failure": score.failure,
+                            **(response.conversation or {}),
                         }
                     )
             table({"row": question.row, "passes": figures})

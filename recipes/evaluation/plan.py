@@ -14,6 +14,7 @@ from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
+from recipes.engines.verl.tools import tool_settings
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
@@ -137,6 +138,12 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
+    if recipe.worker.rollout.tools and (options.api_base or options.base_api_base):
+        raise RecipeError(
+            "a server renders and parses calls in its own way, not in that of the training",
+            where="--api_base, with worker.rollout.tools",
+            fix="leave it out: vLLM in this process calls the tools as the trainer does",
+        )
     if options.data:
         data = convert_one(options.data, recipe, command_line())
         read = _read(recipe if data == options.data else of_converted(recipe))
@@ -216,7 +223,7 @@ def _read(recipe: Recipe) -> RowFormat:
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
-    settings, template = recipe.data, recipe.data.override_chat_template
+    settings, template, tools = recipe.data, recipe.data.override_chat_template, tool_settings(recipe)
     # The limit of a tiny model is that of its own data.
     limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "tiny"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
@@ -230,7 +237,8 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
         on_white=recipe.engine == "verl",
-        prompt_tokens=settings.max_prompt_length if limited else None,
+        prompt_tokens=settings.max_prompt_length if limited or tools else None,
+        tools=tools,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from recipes.dumps import TURNS, as_text
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 
@@ -44,11 +45,20 @@ class Sampling:
 class Response:
     """One answer of a model."""
 
-    text: str  # without special tokens
-    tokens: int | None  # its length in tokens, or None where the generator does not report it
+    text: str  # without special tokens; with tools the model's last turn
+    tokens: (
+        int | None
+    )  # its length in tokens, those of tools among them, or None where the generator does not report it
     truncated: bool  # whether the limit on tokens cut it off
     # Sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
     logprob: float | None
+    # Of a response with tools, what its reward gets besides (`recipes/dumps.py`); None without tools.
+    conversation: dict[str, Any] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The whole response for a reader."""
+        return as_text(self.conversation[TURNS]) if self.conversation else self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Reward:
         if self.engine == "easyr1":
             item = {"response": response.text, "response_length": response.tokens, "ground_truth": question.gold}
             return easyr1_reward.call_of({**item, "id": row}, self.function.form)
-        return Call(question.data_source, response.text, question.gold, with_turns(question.extra_info), row=row)
+        extra = with_turns({**(question.extra_info or {}), **(response.conversation or {})})
+        return Call(question.data_source, response.text, question.gold, extra, row=row)
 
     def _alone(self, function: RewardFunction, call: Call) -> Answer | RewardError:
         try:

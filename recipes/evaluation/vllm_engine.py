@@ -8,21 +8,27 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipes.config import visible_gpus
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
 from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.verl import upstream
+from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, file_digest, load_tools
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.evaluation.sampling import Group, Response, Sampling
-from recipes.model_files import positions, read_json, weight_files
+from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
+from recipes.rewards.event_loop import awaited
+
+if TYPE_CHECKING:
+    from recipes.engines.verl.conversation import Conversation, Rules
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
@@ -53,6 +59,8 @@ class Engine:
     compilation: dict[str, Any] | None = None
     # Further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
     template_arguments: dict[str, Any] = field(default_factory=dict)
+    # The recipe's tools, and what a response with calls is limited by; None without tools.
+    tools: ToolSettings | None = None
 
     @property
     def precision(self) -> str:
@@ -61,9 +69,11 @@ class Engine:
 
     def generator(self, *, server: bool = False) -> str:
         """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
-        settings = {"image bounds": self.processor, "template arguments": self.template_arguments}
+        settings: dict[str, Any] = {"image bounds": self.processor, "template arguments": self.template_arguments}
         if self.prompt_tokens and not server:
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
+        if self.tools:
+            settings["tools"] = {**asdict(self.tools), "file": file_digest(self.tools.file)}
         if server:  # which applies its own template, at its own precision
             name = "server"
         else:
@@ -90,12 +100,16 @@ class VllmSampler:
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
+        self._rules = self._rules_of(engine.tools, max_tokens) if engine.tools else None
         self._window = self._needed_window(questions, max_tokens)
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
         """Yield the group of each question as soon as it is finished; that of a question not asked is empty."""
         engine = self._start().llm_engine
+        if self._rules is not None:
+            yield from _converse(engine, self._rules, questions, sampling)
+            return
         waiting = iter(questions)
         most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
         running = 0
@@ -130,7 +144,9 @@ class VllmSampler:
                 "image": [_image(data, self._settings.on_white, self._patch) for data in question.images]
             }
         try:
-            engine.add_request(str(question.row), prompt, _parameters(question, sampling))
+            engine.add_request(
+                str(question.row), prompt, _parameters(question, sampling, sampling.n, sampling.max_tokens)
+            )
         except (ValueError, getattr(exceptions, "VLLMError", ValueError)) as error:
             if self._settings.prompt_tokens is not None and "longer than the maximum model length" in str(error):
                 return False
@@ -157,8 +173,20 @@ class VllmSampler:
         text = self._tokenizer.apply_chat_template(messages, **arguments)
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
+    def _rules_of(self, tools: ToolSettings, max_tokens: int) -> Rules:
+        from recipes.engines.verl.conversation import Rules
+
+        return Rules.of(
+            self._tokenizer,
+            Tools(load_tools(tools.file), tools),
+            self._settings.prompt_tokens or self._limit,
+            max_tokens,
+            model_type=model_config(self._model).get("model_type"),
+            template_arguments=self._settings.template_arguments,
+        )
+
     def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
-        if self._images:
+        if self._images or self._rules:
             return min(self._limit, (self._settings.prompt_tokens or self._limit) + max_tokens)
         every = {question.row: self._tokens(question) for question in questions}
         lengths = {row: len(tokens) for row, tokens in every.items() if not self._is_too_long(tokens)} or {0: 0}
@@ -243,16 +271,77 @@ def _prepare_cpu(model: Path) -> None:
     vllm_distribution.name_vllm()
 
 
-def _parameters(question: Question, sampling: Sampling) -> Any:
+def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
+    """Yield the groups of questions whose responses may call tools, in the turns of the trainer's loop."""
+    from recipes.engines.verl.conversation import Conversation
+
+    waiting = iter(questions)
+    running: dict[str, tuple[Question, int, Conversation]] = {}
+    called: dict[str, list[Future[ToolAnswer]]] = {}
+    finished: dict[int, dict[int, Response]] = {}
+
+    def ask(name: str) -> None:
+        question, number, conversation = running[name]
+        turn = len(conversation.turns)
+        parameters = _parameters(question, sampling, 1, conversation.room, rules.parser.stop_token_ids)
+        if parameters.seed is not None:
+            parameters.seed += number + sampling.n * turn
+        engine.add_request(f"{name}:{turn}", {"prompt_token_ids": conversation.tokens}, parameters)
+
+    while True:
+        while len(running) < IN_FLIGHT and (question := next(waiting, None)) is not None:
+            for number in range(sampling.n):
+                conversation = Conversation(rules, question.prompt)
+                if conversation.is_cut:  # training leaves such a prompt out
+                    yield Group(question.row, ())
+                    break
+                name = f"{question.row}:{number}"
+                running[name] = question, number, conversation
+                ask(name)
+        if not running:
+            return
+        if len(called) == len(running):
+            wait((future for futures in called.values() for future in futures), return_when=FIRST_COMPLETED)
+        for name in [name for name, futures in called.items() if all(future.done() for future in futures)]:
+            running[name][2].answer([future.result() for future in called.pop(name)])
+            if not running[name][2].ended:
+                ask(name)
+        for output in engine.step() if engine.has_unfinished_requests() else []:
+            if output.finished:
+                name, choice = output.request_id.rpartition(":")[0], output.outputs[0]
+                _response(choice, running[name][0].row, sampling)  # raises for weights that are broken
+                probabilities = [next(iter(step.values())).logprob for step in choice.logprobs]
+                calls = awaited(running[name][2].hear(choice.token_ids, probabilities))
+                if calls:
+                    called[name] = [rules.tools.call(call.name, call.arguments) for call in calls]
+        for name in [name for name, (*_, conversation) in running.items() if conversation.ended]:
+            question, number, conversation = running.pop(name)
+            group = finished.setdefault(question.row, {})
+            group[number] = _of_conversation(conversation, sampling)
+            if len(group) == sampling.n:
+                responses = finished.pop(question.row)
+                yield Group(question.row, tuple(responses[number] for number in sorted(responses)))
+
+
+def _of_conversation(conversation: Conversation, sampling: Sampling) -> Response:
+    facts = conversation.facts
+    logprob = None if sampling.greedy else sum(conversation.log_probs or ())
+    return Response(conversation.last_text, len(conversation.mask), facts["ended"] == "length", logprob, facts)
+
+
+def _parameters(
+    question: Question, sampling: Sampling, n: int, max_tokens: int, stop_token_ids: Sequence[int] = ()
+) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        n=sampling.n,
+        n=n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
-        max_tokens=sampling.max_tokens,
+        max_tokens=max_tokens,
+        stop_token_ids=list(stop_token_ids),
         seed=sampling.request_seed(question.row),
         logprobs=0,
         output_kind=RequestOutputKind.FINAL_ONLY,

@@ -119,13 +119,14 @@ class Conversation:
         messages: the prompt.
 
     `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
-    takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response.
+    takes the answers to these. `is_cut` says whether the prompt lost its beginning, as in verl. When `ended` is set, `response`, `mask` and `log_probs` hold the response.
     """
 
     def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:
         self.rules, self._messages = rules, [dict(message) for message in messages]
         prompt = rules.builder.build_initial_tokens(self._messages, tools=rules.tools.schemas)
         self.prompt: list[int] = prompt[-rules.prompt_length :]
+        self.is_cut = len(prompt) > rules.prompt_length
         self.tokens = list(self.prompt)
         self.ended = ""
         self.turns: list[dict[str, Any]] = []
