@@ -7,6 +7,7 @@ and puts the model in `artifacts/models/<experiment>`, where MODEL_PATH finds it
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -36,6 +37,7 @@ from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type
 from recipes.engines.verl import translation as verl
+from recipes.engines.worked_answers import answer_spans, messages_of, packed
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
 from recipes.paths import (
@@ -49,6 +51,7 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight.model import check_model
+from recipes.preflight.tools import prompt_schemas
 from recipes.preflight.weights import check_weights
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
@@ -82,6 +85,7 @@ OF_RECIPE = (
     *("data.prompt_key", "data.answer_key", "data.image_key", "data.max_prompt_length", "data.max_response_length"),
     *("data.format_prompt", "data.override_chat_template", "data.seed", "data.enable_thinking"),
     *("worker.actor.model.", "worker.actor.fsdp.", "worker.actor.padding_free", "worker.reward.reward_function"),
+    "worker.rollout.tools",
     *("trainer.project_name", "trainer.n_gpus_per_node", "verl.data.apply_chat_template_kwargs"),
 )
 """Beginnings of the recipe's keys that a warm start reads, or the conversion of its rows."""
@@ -236,7 +240,8 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
     tokenizer = chat_tokenizer(
         model.tokenizer_path or model.path, model.custom_chat_template, trust_remote_code=bool(model.trust_remote_code)
     )
-    template = {**data.apply_chat_template_kwargs, "tokenize": True, "return_dict": False}
+    schemas = prompt_schemas(chosen.recipe)
+    template = {**data.apply_chat_template_kwargs, **({"tools": schemas} if schemas else {})}
     kept, long = [], 0
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
@@ -247,32 +252,28 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
                 what, fix = f"row {number} has an image, and a warm start imitates texts", "train with GRPO alone"
                 raise RecipeError(what, where=file, fix=fix)
-            if not isinstance(worked, str) or not worked.strip():
+            answer = messages_of(worked)
+            if not answer:
                 raise RecipeError(
                     f"row {number} has no worked answer, which a warm start imitates",
                     where=f"{file}: extra_info.{WORKED}",
-                    fix=f"give each row a response as the model should write it in the column {WORKED!r}, "
-                    "or train with GRPO alone",
+                    fix=f"give each row a response as the model should write it in the column {WORKED!r}, a text or "
+                    "messages of assistant and tool, or train with GRPO alone",
                 )
-            messages = [*row["prompt"], {"role": "assistant", "content": worked}]
+            messages = [*row["prompt"], *answer]
             try:
-                whole = tokenizer.apply_chat_template(messages, **template)
-                prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **template)
-                same = whole[: len(prompt)] == prompt
-                refused = "" if same else "with its answer, the chat template writes the prompt itself in other tokens"
-            except (TemplateError, TypeError) as error:
-                refused = f"the chat template refuses it: {error}"
-            if refused:
+                whole, _ = answer_spans(tokenizer, messages, template)
+            except (TemplateError, TypeError, ValueError) as error:
                 raise RecipeError(
-                    f"row {number}: {refused}",
+                    f"row {number}: the chat template refuses it: {error}",
                     where=f"chat template of {model.path}; {file}",
                     fix="set data.apply_chat_template_kwargs so that answers begin where the prompt ends (a reasoning "
                     "model's enable_thinking), or take another template by data.override_chat_template",
-                )
+                ) from error
             if len(whole) > chosen.longest:
                 long += 1
             else:
-                kept.append({"messages": messages})
+                kept.append({"messages": packed(messages)} | ({"tools": json.dumps(schemas)} if schemas else {}))
     if not kept:
         raise RecipeError(
             f"no row is at most {chosen.longest} tokens long",

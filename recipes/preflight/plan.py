@@ -17,6 +17,7 @@ from recipes.config.resolve import MODEL
 from recipes.config.variables import read_arguments, split_overlays
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
+from recipes.engines.worked_answers import messages_of
 from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GIGABYTE
@@ -170,10 +171,11 @@ def _solutions(file: Path) -> list[str]:
         return []
     with pq.ParquetFile(file) as opened:
         columns = {opened.schema.column(index).path for index in range(len(opened.schema))}
-        if "extra_info.solution" not in columns:
+        if not any(name.startswith("extra_info.solution") for name in columns):
             return []
         first = next(opened.iter_batches(MOST_ANSWERS, columns=["extra_info.solution"]))
-    return [info["solution"] for info in first["extra_info"].to_pylist() if info and info["solution"]]
+    solutions = [messages_of(info["solution"]) for info in first["extra_info"].to_pylist() if info]
+    return ["\n".join(message["content"] for message in messages) for messages in solutions if messages]
 
 
 def _card(recipe: Recipe) -> speed.Card | None:

@@ -17,6 +17,7 @@ from recipes.config import Recipe
 from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
 from recipes.data.rows import read_rows, row_count
 from recipes.engines.columns import answer_column
+from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
@@ -94,11 +95,26 @@ def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, A
     return in_turn[:MOST_ROWS]
 
 
+EXAMPLE = {
+    "turns": [
+        {"role": "assistant", "content": '<tool_call>{"name": "f", "arguments": {}}</tool_call>'},
+        {"role": "tool", "content": "#### 24", "failed": True},
+        {"role": "assistant", "content": ""},
+    ],
+    "model_turns": 2,
+    "tool_calls": 1,
+    "failed_calls": 1,
+    "ended": "answer",
+}
+"""What a reward gets of a response with a call (`recipes/dumps.py`)."""
+
+
 def _call(row: dict[str, Any], recipe: Recipe) -> Call:
     """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
     gold answers need the solution."""
     source, extra = cast("str", row.get("data_source")), row.get("extra_info") or {}  # EasyR1's rows may have no source
-    return Call(source, "", _truth(row, recipe), with_turns(extra), row=extra.get("id"))
+    conversation = EXAMPLE if recipe.worker.rollout.tools else {}
+    return Call(source, "", _truth(row, recipe), with_turns({**extra, **conversation}), row=extra.get("id"))
 
 
 def _truth(row: dict[str, Any], recipe: Recipe) -> Any:
@@ -267,8 +283,8 @@ def gold_answers(row: Call) -> list[str]:
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """
     _, truth = easyr1_reward.unwrapped(row.ground_truth)
-    solution = (row.extra_info or {}).get("solution")
-    stated = [str(solution)] if solution else []
+    solution = last_text((row.extra_info or {}).get("solution"))
+    stated = [solution] if solution else []
     try:
         value = json.loads(truth) if isinstance(truth, str) and truth[:1] in "[{" else truth
     except ValueError:

@@ -9,6 +9,7 @@ from typing import Any
 
 from recipes.data.manifests import Manifest
 from recipes.data.rows import CountedBy, Dropped, Row, Split, write_data
+from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError, counted
 from recipes.paths import command_line
 from recipes.progress_bar import progress_bar
@@ -18,13 +19,14 @@ from recipes.rewards.loading import load_reward
 def require_full_marks(row: Row, score: Callable[..., Any]) -> None:
     """Raise RecipeError, with the reward's own reason, where a row's `extra_info.solution` does not score 1.0."""
     truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-    result = score(row["data_source"], info["solution"], truth, info)
+    solution = last_text(info["solution"])
+    result = score(row["data_source"], solution, truth, info)
     parts = result if isinstance(result, dict) else {"score": result}
     if parts["score"] != 1.0:
         reason = parts.get("reason", "no reason given")
         raise RecipeError(
             f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
-            where=f"ground truth {truth!r}, solution {info['solution'][-200:]!r}",
+            where=f"ground truth {truth!r}, solution {solution[-200:]!r}",
             fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
         )
 

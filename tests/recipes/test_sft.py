@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -97,9 +98,9 @@ QWEN3 = (
 """What Qwen3's template does with messages without tools or reasoning."""
 
 
-def with_template(tmp_path, monkeypatch, template: str) -> sft.Plan:
+def with_template(tmp_path, monkeypatch, template: str, solution="3 + 4 * 5") -> sft.Plan:
     """A plan over one row, for a model with this chat template."""
-    chosen = written(tmp_path, monkeypatch, ["3 + 4 * 5"])
+    chosen = written(tmp_path, monkeypatch, [solution])
     chosen.settings.model.path = str(shutil.copytree(ROOT / "recipes/tasks/countdown/tiny", tmp_path / "model"))
     (tmp_path / "model" / "chat_template.jinja").write_text(template)
     return chosen
@@ -126,6 +127,32 @@ def test_the_recipes_own_template_is_used_and_one_that_does_not_do_names_row_and
     assert str(tmp_path / "model") in where
     chosen.settings.model.custom_chat_template = QWEN3
     assert sft.write_rows(chosen) == (1, 0)
+
+
+TOOLS = (
+    "{% if tools %}{{ '<|im_start|>system\n' + (tools | tojson) + '<|im_end|>\n' }}{% endif %}"
+    "{% for each in messages %}{{ '<|im_start|>' + each.role + '\n' + (each.content or '') }}"
+    "{% for call in each.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}{{ '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+CALLS = [{"type": "function", "function": {"name": "f", "arguments": {"x": 3, "y": None}}}]  # parquet's null
+
+
+def test_calls_are_trained_and_what_the_tool_wrote_is_not(tmp_path, monkeypatch):
+    """Each turn of the model up to its end mark, as it is sampled; the prompt shows the tools that training has."""
+    turns = [("assistant", "3 + ", CALLS), ("tool", "5", None), ("assistant", "4 * 5", None)]
+    solution = [{"role": role, "content": text, "tool_calls": calls} for role, text, calls in turns]
+    chosen = with_template(tmp_path, monkeypatch, TOOLS, solution)
+    (tmp_path / "mine.py").write_text('def f(x: int) -> str:\n    """F.\n\n    Args:\n        x: x\n    """\n')
+    environ = {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet"), "TOOLS": str(tmp_path / "mine.py")}
+    chosen = replace(chosen, recipe=sft.plan("gsm8k", [], environ).recipe)
+    chosen.settings.data.max_length = 999
+    assert sft.write_rows(chosen) == (1, 0)
+    tokenizer = chat_tokenizer(chosen.settings.model.path)
+    row = create_sft_dataset(str(chosen.rows), chosen.settings.data, tokenizer, None)[0]
+    assert "description" in tokenizer.decode(row["input_ids"])
+    trained = tokenizer.decode(row["input_ids"][row["loss_mask"].bool()])
+    assert trained == '3 + {"x": 3}<|im_end|>4 * 5<|im_end|>\n'
 
 
 @pytest.mark.parametrize("file", ["runs/gsm8k_sft/config.yaml", "checkpoints/gsm8k_sft/global_step_2/data.pt"])

@@ -9,17 +9,28 @@ On CPUs `torch.distributed.run` starts this module in place of `verl.trainer.sft
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
+from recipes.engines.worked_answers import answer_spans, unpacked
+
 
 class WholeConversations(MultiTurnSFTDataset):
-    """Trains on the tokens of the last message, the answer; the prompt before it is masked out of the loss."""
+    """Trains on the answer, from the first message after the last of the user: its tools' messages are masked."""
 
     tokenizer: Any
     apply_chat_template_kwargs: Any
+    tools: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tools = None if self.tools is None else [json.loads(each) for each in self.tools]
+
+    def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
+        return unpacked(super()._build_messages(example))
 
     def _process_single_message(
         self,
@@ -29,16 +40,17 @@ class WholeConversations(MultiTurnSFTDataset):
         tools: Any = None,
         enable_thinking: bool | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """Tokens, loss mask and attention mask: the whole conversation's for the last message, else empty."""
-        if index + 1 < len(full_message):
+        """Tokens, loss mask and attention mask: the whole conversation's for its first message, else empty."""
+        if index:
             none = torch.zeros(0, dtype=torch.long)
             return none, none, none, {}
-        template = {"tokenize": True, "return_dict": False, **self.apply_chat_template_kwargs}
+        template = dict(self.apply_chat_template_kwargs)
         if enable_thinking is not None:
             template["enable_thinking"] = enable_thinking
-        ids = torch.tensor(self.tokenizer.apply_chat_template(full_message, **template))
-        prompt = self.tokenizer.apply_chat_template(full_message[:-1], add_generation_prompt=True, **template)
-        return ids, (torch.arange(len(ids)) >= len(prompt)).long(), torch.ones_like(ids), {}
+        if tools:
+            template["tools"] = tools
+        ids, mask = answer_spans(self.tokenizer, full_message, template)
+        return torch.tensor(ids), torch.tensor(mask), torch.ones(len(ids), dtype=torch.long), {}
 
 
 def train_on_cpus() -> None:

@@ -1,0 +1,75 @@
+"""A worked answer, `extra_info.solution`: a text, or messages of assistant and tool, and what of it is trained."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Message = dict[str, Any]
+
+
+def messages_of(solution: Any) -> list[Message]:
+    """The messages of a worked answer; empty where there is none, or it does not begin and end with the model's turn.
+
+    Parquet gives every struct of a column the keys of all, as null: a call's arguments are kept without these.
+    """
+    if isinstance(solution, str):
+        return [{"role": "assistant", "content": solution}] if solution.strip() else []
+    messages = [_without_nulls(message) for message in solution or []]
+    roles = [message.get("role") for message in messages]
+    ends = {*roles[:1], *roles[-1:]}
+    return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} else []
+
+
+def last_text(solution: Any) -> str:
+    """What a reward judges of a worked answer: its text, or the model's last turn."""
+    return "".join(message.get("content") or "" for message in messages_of(solution)[-1:])
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+CALLS = "tool_calls"
+
+
+def packed(messages: list[Message]) -> list[Message]:
+    """Messages for a column of parquet: their calls as texts."""
+    return [{**each, CALLS: json.dumps(each[CALLS])} if each.get(CALLS) else each for each in messages]
+
+
+def unpacked(messages: list[Message]) -> list[Message]:
+    """The messages that `packed` was given."""
+    kept = _without_nulls(messages)
+    return [{**each, CALLS: json.loads(each[CALLS])} if CALLS in each else each for each in kept]
+
+
+def answer_spans(tokenizer: Any, messages: list[Message], template: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Tokens of a conversation, and 1 for each that the model is to write: its turns after the user's last message.
+
+    Args:
+        template: further arguments of the chat template, `tools` among them.
+
+    Raises:
+        ValueError: the beginning of the conversation has other tokens when it goes on, so that no turn can be found.
+    """
+    template = {**template, "tokenize": True, "return_dict": False}
+    ids = tokenizer.apply_chat_template(messages, **template)
+    mask = [0] * len(ids)
+    first = 1 + max(n for n, message in enumerate(messages) if message["role"] not in ("assistant", "tool"))
+    for number in range(first, len(messages)):
+        if messages[number]["role"] != "assistant":
+            continue
+        before = tokenizer.apply_chat_template(messages[:number], add_generation_prompt=True, **template)
+        begin = len(before)
+        if ids[:begin] != before:
+            raise ValueError("with its answer, the chat template writes the prompt itself in other tokens")
+        end = len(ids)
+        if number + 1 < len(messages):
+            if tokenizer.eos_token_id not in ids[begin:]:
+                raise ValueError(f"the chat template does not end a turn by {tokenizer.eos_token}")
+            end = ids.index(tokenizer.eos_token_id, begin) + 1
+        mask[begin:end] = [1] * (end - begin)
+    return ids, mask
