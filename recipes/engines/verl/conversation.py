@@ -119,7 +119,8 @@ class Conversation:
         messages: the prompt.
 
     `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
-    takes the answers to these. `is_cut` says whether the prompt lost its beginning, as in verl. When `ended` is set, `response`, `mask` and `log_probs` hold the response.
+    takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response. `is_cut`
+    says whether the prompt lost its beginning, which verl cuts off.
     """
 
     def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:

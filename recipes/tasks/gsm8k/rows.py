@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ INSTRUCTION = "Reason step by step, then end with a line that holds #### and the
 
 # What GSM8K writes for a calculator between `=` and the result: `48/2 = <<48/2=24>>24`.
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
+_CALL = re.compile(r"<<([^<>=]*)=(-?\d*\.?\d+)>>")
 _NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?")
 
 
@@ -64,10 +65,31 @@ def count_steps(answer: str) -> int:
     return len(_ANNOTATION.findall(answer))
 
 
-def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
+Calculate = Callable[[str], str | None]
+"""A calculator: expression -> result as a text; None where it is none that it knows."""
+
+
+def with_calls(reasoning: str, gold: str, calculate: Calculate) -> list[dict[str, str]]:
+    """A worked answer as messages in which the model calls a calculator where GSM8K has an annotation.
+
+    Of `48/2 = <<48/2=24>>24 clips` the model writes `48/2 = <<48/2>>`, the tool `24`, and the model `24 clips`. What
+    the calculator does not confirm (two with `//` of 23,716 are no expressions of its) becomes plain text.
+    """
+    messages, text, begin = list[dict[str, str]](), "", 0
+    for found in _CALL.finditer(reasoning):
+        text, begin = text + reasoning[begin : found.start()], found.end()
+        result = calculate(found[1])
+        if result is not None and canonical(result) == canonical(found[2]):
+            messages += [{"role": "assistant", "content": f"{text}<<{found[1]}>>"}, {"role": "tool", "content": result}]
+            text = ""
+    return [*messages, {"role": "assistant", "content": gold_response(text + reasoning[begin:], gold)}]
+
+
+def rows(questions: Iterable[Question], split: str, calculate: Calculate | None = None) -> Iterator[Row]:
     """One row for each question; the ground truth is the normalised gold number.
 
-    `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator.
+    `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator,
+    or as messages that call one.
 
     Raises:
         RecipeError: a question or an answer is no text, or is empty; or an answer has no number.
@@ -79,7 +101,7 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
                 fix = f"give each row texts: a question, and an answer that ends with {MARK} and a number"
                 raise RecipeError(f"the row has no {name}", where=item.where, fix=fix)
         reasoning, gold = split_answer(item.answer, item.where)
-        question = item.question.strip()
+        question, plain = item.question.strip(), _ANNOTATION.sub("", reasoning)
         yield make_row(
             data_source=DATA_SOURCE,
             prompt=prompt(question),
@@ -89,7 +111,7 @@ def rows(questions: Iterable[Question], split: str) -> Iterator[Row]:
                 "split": split,
                 "index": index,
                 "question": question,
-                "solution": gold_response(_ANNOTATION.sub("", reasoning), gold),
+                "solution": with_calls(reasoning, gold, calculate) if calculate else gold_response(plain, gold),
                 "num_steps": count_steps(reasoning),
             },
         )
@@ -100,7 +122,7 @@ PUBLISHED = {"train": 7473, "test": 1319}
 """Rows of the data set as published; a source with other counts is incomplete."""
 
 
-def published(folder: Path | None, revision: str) -> Iterator[Split]:
+def published(folder: Path | None, revision: str, calculate: Calculate | None = None) -> Iterator[Split]:
     """Splits of the data set from the hub, or from `train.jsonl` and `test.jsonl` in a folder, for `prepare`."""
     for split in PUBLISHED:
         files = None if folder is None else [folder / f"{split}.jsonl"]
@@ -109,18 +131,18 @@ def published(folder: Path | None, revision: str) -> Iterator[Split]:
         )
         texts = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
         questions = [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(texts)]
-        yield Split(split, rows(questions, split), {"source": source}, len(questions))
+        yield Split(split, rows(questions, split, calculate), {"source": source}, len(questions))
 
 
 SIZES = {"train": 2048, "test": 256}
 
 
-def generated(sizes: Mapping[str, int] = SIZES, *, seed: int) -> Iterator[Split]:
+def generated(sizes: Mapping[str, int] = SIZES, *, seed: int, calculate: Calculate | None = None) -> Iterator[Split]:
     """Splits of generated word problems, for `prepare`; train and test share no calculation."""
     for split, size in sizes.items():
         questions = islice(generate((split,), seed=seed), size)
         facts = {"source": "generated by recipes.tasks.gsm8k.problems", "seed": seed, "settings": {"size": size}}
-        yield Split(split, rows(questions, split), facts, size)
+        yield Split(split, rows(questions, split, calculate), facts, size)
 
 
 def counted_by(row: Row) -> dict[str, int]:
