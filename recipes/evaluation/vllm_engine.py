@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,9 +144,7 @@ class VllmSampler:
                 "image": [_image(data, self._settings.on_white, self._patch) for data in question.images]
             }
         try:
-            engine.add_request(
-                str(question.row), prompt, _parameters(question, sampling, sampling.n, sampling.max_tokens)
-            )
+            engine.add_request(str(question.row), prompt, _parameters(question, sampling))
         except (ValueError, getattr(exceptions, "VLLMError", ValueError)) as error:
             if self._settings.prompt_tokens is not None and "longer than the maximum model length" in str(error):
                 return False
@@ -283,7 +281,8 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
     def ask(name: str) -> None:
         question, number, conversation = running[name]
         turn = len(conversation.turns)
-        parameters = _parameters(question, sampling, 1, conversation.room, rules.parser.stop_token_ids)
+        one = replace(sampling, n=1, max_tokens=conversation.room)
+        parameters = _parameters(question, one, rules.parser.stop_token_ids)
         if parameters.seed is not None:
             parameters.seed += number + sampling.n * turn
         engine.add_request(f"{name}:{turn}", {"prompt_token_ids": conversation.tokens}, parameters)
@@ -329,18 +328,16 @@ def _of_conversation(conversation: Conversation, sampling: Sampling) -> Response
     return Response(conversation.last_text, len(conversation.mask), facts["ended"] == "length", logprob, facts)
 
 
-def _parameters(
-    question: Question, sampling: Sampling, n: int, max_tokens: int, stop_token_ids: Sequence[int] = ()
-) -> Any:
+def _parameters(question: Question, sampling: Sampling, stop_token_ids: Sequence[int] = ()) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        n=n,
+        n=sampling.n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
-        max_tokens=max_tokens,
+        max_tokens=sampling.max_tokens,
         stop_token_ids=list(stop_token_ids),
         seed=sampling.request_seed(question.row),
         logprobs=0,

@@ -37,9 +37,9 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "prompt lengths": (data_files.check_prompt_lengths, ("data", "chat template")),
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
-    "tools": (tools.check_tools, ("chat template",)),
     "weights": (weights.check_weights, ("model",)),
     "images": (images.check_images, ("data", "model")),
+    "tools": (tools.check_tools, ("chat template",)),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 

@@ -40,8 +40,13 @@ def check_tools(recipe: Recipe) -> list[str]:
         RecipeError: a tool cannot be loaded or its example fails, or the model's template, the parser and the loop do
             not agree on a conversation with a call.
     """
-    if recipe.worker.rollout.tools is None:
+    rollout = recipe.worker.rollout
+    if rollout.tools is None:
         return []
+    refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
+    for key in (key for key, is_set in refused.items() if is_set):
+        what = f"tools do not go with {key}={recipe.value(key)}"
+        raise recipe.error(what, "leave one of the two out", "worker.rollout.tools", key)
     return _ask(try_tools, recipe, recipe=recipe)
 
 

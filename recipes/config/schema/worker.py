@@ -256,7 +256,7 @@ class Rollout(Section):
     tools: str | None = key(
         None,
         "TOOLS",
-        verl=f"{ROLLOUT}.multi_turn.function_tool_path",
+        verl=(),
         computed=True,
         path="input",
         engines=ONLY_VERL,
@@ -272,7 +272,6 @@ class Rollout(Section):
         8,
         "MAX_TURNS",
         verl=f"{ROLLOUT}.multi_turn.max_assistant_turns",
-        computed=True,
         gt=0,
         engines=ONLY_VERL,
         needs="tools",
@@ -284,7 +283,6 @@ class Rollout(Section):
     max_tool_characters: int = key(
         1024,
         verl=f"{ROLLOUT}.multi_turn.max_tool_response_length",
-        computed=True,
         gt=len("... (cut)"),
         engines=ONLY_VERL,
         needs="tools",

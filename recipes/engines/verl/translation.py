@@ -277,19 +277,11 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
 
 
 def _tools(recipe: Recipe) -> dict[str, Any]:
-    """The loop with tools, and the file that loads them. Raises RecipeError for what this loop cannot do."""
-    rollout = recipe.worker.rollout
-    if not rollout.tools:
+    """The loop with tools, and the file that loads them."""
+    if not recipe.worker.rollout.tools:
         return {}
-    refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
-    for key in (key for key, is_set in refused.items() if is_set):
-        raise recipe.error(
-            f"tools do not go with {key}={recipe.value(key)}", "leave one of the two out", "worker.rollout.tools", key
-        )
     return {
         f"{ROLLOUT}.multi_turn.function_tool_path": GIVEN_TOOLS,
-        f"{ROLLOUT}.multi_turn.max_assistant_turns": rollout.max_turns,
-        f"{ROLLOUT}.multi_turn.max_tool_response_length": rollout.max_tool_characters,
         f"{ROLLOUT}.agent.default_agent_loop": "tool_agent",
     }
 

@@ -43,7 +43,7 @@ def resumes(make):
 
 
 CONTENTS = "actor_rollout_ref.actor.checkpoint.load_contents"
-TOOLS = "actor_rollout_ref.rollout.multi_turn.tool_config_path"
+LOOPS = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 ANYWAY = "trainer.find_last_checkpoint=changed"
 
 
@@ -268,10 +268,10 @@ def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, rew
     tools = reward.with_name("tools.yaml")
     tools.write_text("one")
     arguments = f"worker.reward.reward_function_kwargs={{prompt: [{{file: {judge}}}]}}"
-    given = (f"worker.reward.reward_function={reward}", arguments, f"verl.{TOOLS}={tools}")
+    given = (f"worker.reward.reward_function={reward}", arguments, f"verl.{LOOPS}={tools}")
     attempt(make(*given))
     assert resumes(2, *given)
-    for file, name in ((words, "words.txt"), (judge, "prompt"), (tools, TOOLS)):
+    for file, name in ((words, "words.txt"), (judge, "prompt"), (tools, LOOPS)):
         file.write_text("two")
         refused(name, *given)
         file.write_text("one")

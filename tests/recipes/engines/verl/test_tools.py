@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import time
+from contextlib import nullcontext
+from functools import partial
+from statistics import fmean
 
 import pytest
 
@@ -164,3 +170,91 @@ def test_the_reward_sees_the_last_turn_and_the_conversation():
     facts = {"turns": [], "tool_calls": 1, "last_text": "4"}
     given = {"data_source": "x", "solution_str": "tool #### 24", "ground_truth": "4"}
     assert checked(reward)(**given, extra_info={"conversation": facts})["score"] == 1.0
+
+
+CHATML = "{% for each in messages %}{{ '<|im_start|>' + each.role + '\n' + each.content + '<|im_end|>\n' }}{% endfor %}"
+BEGIN = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "system", "what"),
+    [
+        (CHATML + BEGIN, "add, misbehave and slowly are tools", ""),
+        (CHATML + BEGIN, "", "does not show the tools, and the prompt does not name add, misbehave, slowly"),
+        (CHATML.replace("each in messages", "each in messages if each.role != 'tool'") + BEGIN, "", "drops a tool's"),
+        (
+            CHATML.replace("%}", "%}{% if each.role == 'tool' %}{{ 1 / 0 }}{% endif %}", 1) + BEGIN,
+            "",
+            "refuses a tool's",
+        ),
+        (CHATML.replace("'<|im_end|>\n'", "'<|im_end|>\n\n'") + BEGIN, "", "differs from the chat template"),
+    ],
+)
+def test_a_template_that_does_not_do_is_found_before_the_start(tools, template, system, what):
+    from recipes.engines.verl.conversation import Rules
+    from recipes.preflight.tools import _check_conversation, _check_schemas
+
+    tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"), template)
+    rules = Rules.of(tokenizer, tools, 64, 300, model_type="llama")
+    prompt = [{"role": "system", "content": system}, *QUESTION]
+    checks = [partial(_check_conversation, prompt, ("add", {"a": 2}), rules, set(), "here")]
+    if system or "name" in what:
+        checks.append(partial(_check_schemas, prompt, rules, "here"))
+    with pytest.raises(RecipeError, match=what) if what else nullcontext():
+        for check in checks:
+            check()
+
+
+ASKS = '''
+import json, re
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+
+def check(number: str) -> str:
+    """Say whether a number is even.
+
+    Args:
+        number: it
+
+    Returns:
+        The answer.
+
+    >>> check("8")
+    """
+    return str(int(number) % 2 == 0)
+
+@ToolParser.register("asks")
+class Asks(ToolParser):
+    async def extract_tool_calls(self, responses_ids, tools=None):
+        text = self.tokenizer.decode(responses_ids)
+        calls = re.findall("#### (.+?)<", text)
+        return "", [FunctionCall(name="check", arguments=json.dumps({"number": number})) for number in calls]
+
+    @staticmethod
+    def write(name, arguments):
+        return "#### " + arguments["number"]
+'''
+"""Whatever the tiny model answers is a call, so that it calls without a warm start."""
+
+
+@pytest.mark.trainer(seconds=60)
+def test_the_trainer_and_the_evaluation_hold_the_same_conversations(tmp_path):
+    (tmp_path / "asks.py").write_text(ASKS)
+    of_tools = {
+        "TOOLS": str(tmp_path / "asks.py"),
+        "TOOL_FORMAT": "asks",
+        "MAX_TURNS": "3",
+        "MAX_RESPONSE_LENGTH": "160",
+    }
+    run = {"HARDWARE": "cpu", "MAX_STEPS": "1", "ARTIFACTS_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, **run, **of_tools}
+    evaluate = ["scripts/eval.py", "--run", str(tmp_path / "runs" / "gsm8k"), "--rollout_n", "2"]
+    for words in (["-m", "recipes.launch", "gsm8k", "data.max_prompt_length=64"], evaluate):
+        done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for name, step in (("base", 0), ("trained", 1)):
+        dump = tmp_path / "runs" / "gsm8k" / "validation" / f"{step}.jsonl"
+        trainers = sorted(json.dumps(line["turns"]) for line in map(json.loads, dump.open()))
+        (file,) = tmp_path.glob(f"evaluations/*/*/completions/{name}_greedy.jsonl")
+        evaluated = [json.loads(line) for line in file.open()]
+        assert sorted(json.dumps(line["turns"]) for line in evaluated) == trainers
+        assert fmean(line["tool_calls"] for line in evaluated) > 1

@@ -35,7 +35,7 @@ ALL_ON: dict[str, Any] = {
 }
 HALVED = {"data.max_prompt_length": 100, "data.max_response_length": 400, "worker.actor.ulysses_size": 2}
 # Keys that one value translates: verl has no other.
-ONE_VALUE = {"worker.actor.optim.strategy"}
+ONE_VALUE = {"worker.actor.optim.strategy", "worker.rollout.tool_seconds"}  # the latter travels in a variable
 OTHERS: dict[str, Any] = {
     "data.override_chat_template": __file__,
     "trainer.save_freq": 3,
