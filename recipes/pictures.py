@@ -106,7 +106,8 @@ def check(picture: Any, decode: bool = True) -> None:
         raise ValueError(f"{sides[0]} x {sides[1]} pixels, and engines take no picture flatter than {MOST_RATIO}:1")
     try:
         if decode:
-            picture.draft("RGB", (sides[0] // 8, sides[1] // 8))  # of a JPEG, all is read and an eighth computed
+            eighth = max(sides[0] // 8, 1), max(sides[1] // 8, 1)
+            picture.draft("RGB", eighth)  # of a JPEG, all is read and an eighth computed
             picture.load()
         else:
             picture.verify()

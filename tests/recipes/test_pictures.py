@@ -63,6 +63,11 @@ def test_what_engines_cannot_show_is_named_and_never_printed_whole(tmp_path, ima
     assert len(error.what) < 200
 
 
+def test_a_jpeg_of_a_few_pixels_is_a_picture():
+    small = encoded(Image.new("RGB", (5, 40)), "JPEG")
+    assert pictures.usable(small) == small
+
+
 def test_a_transparent_picture_is_the_same_in_training_and_evaluation():
     """verl lays RGBA on white, and drops the transparency of other modes; converted rows have none left."""
     drawing = Image.new("RGBA", (112, 112), (0, 0, 0, 0))
