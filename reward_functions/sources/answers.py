@@ -125,7 +125,8 @@ def closing_brace(text: str) -> int:
 
 _COMMANDS = LATEX["commands"] | dict.fromkeys(LATEX["nothing"], "") | dict.fromkeys(LATEX["blank"], " ")
 WRITTEN = {f"\\{name}": text for name, text in _COMMANDS.items()} | LATEX["characters"]
-_SIGN = re.compile(rf"\\[A-Za-z]+|\\.|[{''.join(LATEX['characters'])}]", re.DOTALL)
+# Three Greek letters in a row are of a word, and no variables.
+_SIGN = re.compile(rf"\\[A-Za-z]+|\\.|[\u0370-\u03ff\u1f00-\u1fff]{{3,}}|[{''.join(LATEX['characters'])}]", re.DOTALL)
 _BARE = re.compile(r"([\^_]|\\sqrt) *(-?[0-9]+|\\(?![a-z]?frac|sqrt)[A-Za-z]+|[^\s{}\[(\\])")  # 2^10 is read as 2^{10}
 _ARGUMENT = r" *(?:\{([^{}]*)\}|([0-9A-Za-z]|\\[A-Za-z]+))"
 _GROUP = re.compile(
