@@ -43,6 +43,7 @@ def f1(ours: list[str], theirs: list[str]) -> float:
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
 def judge(statement: str, golds: tuple[str, ...]) -> tuple[bool, float]:
     """Return (exact match, best F1) over the golds; a statement is one answer, even if it lists several candidates."""
+    golds = tuple(answers.plain(gold) or gold for gold in golds)  # as the statement is: ½ is 1/2 in both
     ours = words(statement)
     theirs = [words(gold) for gold in golds]
     apart = [words(gold.replace("-", " ")) for gold in golds]  # New-York is New York, co-operate is cooperate
