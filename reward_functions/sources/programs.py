@@ -133,9 +133,12 @@ def _check_count(tests: int) -> None:
 
 def in_lists(truth: Any) -> bool:
     """Whether a function's outputs all stand in lists of one, as APPS and TACO have them: `[[5], [0]]`."""
-    if not isinstance(truth, dict) or not truth.get("fn_name") or isinstance(truth["inputs"][0], str):
+    if not isinstance(truth, dict) or "asserts" in truth or not truth.get("fn_name"):
         return False
-    return all(isinstance(wanted, list) and len(wanted) == 1 for wanted in truth["outputs"])
+    inputs, outputs = truth.get("inputs"), truth.get("outputs")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or any(isinstance(given, str) for given in inputs):
+        return False
+    return outputs != [] and all(isinstance(wanted, list) and len(wanted) == 1 for wanted in outputs)
 
 
 def _calls(name: Any, inputs: list[Any], outputs: list[Any]) -> Tests:

@@ -69,6 +69,8 @@ def test_limits_that_no_program_could_keep_are_refused(limits):
         ("math_reasoning", "\\frac{x+1}{2}", "`math` compares formulas"), ("math_reasoning", "3,14", "is none"),
         ("code", {"fn_name": "f", "inputs": [[2]], "outputs": [[3]]}, "the value or the list"),
         ("code", {"fn_name": "f", "inputs": [[2]], "outputs": [3]}, ""), ("math", "\\frac{x+1}{2}", ""),
+        ("code", {"fn_name": "f", "asserts": ["assert f(2) == 3"]}, ""),
+        ("code", {"fn_name": "f", "inputs": [], "outputs": []}, ""),
         *(("math_reasoning", truth, "") for truth in ("90^\\circ", "\\frac12", "12 000", "1,00,000", "1e3", "B")),
     ],
 )  # fmt: skip
