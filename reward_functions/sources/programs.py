@@ -186,14 +186,15 @@ def single_tests(text: str) -> list[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return [text]  # `read_test` says why
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    # What a script calls does not run here.
+    body = [node for node in tree.body if not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))]
+    used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
     calls, runs = [], False
-    for node in tree.body:
+    for node in body:
         name = getattr(node, "name", "")
         bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
-        main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         constant = isinstance(getattr(node, "value", None), ast.Constant)
-        runs |= not (name or main or constant or isinstance(node, (ast.Import, ast.ImportFrom)))
+        runs |= not (name or constant or isinstance(node, (ast.Import, ast.ImportFrom)))
         if name in used:
             continue
         if any("TestCase" in base for base in bases):

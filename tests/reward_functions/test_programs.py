@@ -131,6 +131,7 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
         (ADD, {"fn_name": "f", "inputs": [[2], [3]], "outputs": [[3], [4, 5]]}, 0.0, "wrong"),
         (ADD, {"asserts": [f"from solution import f\n\n{PYTEST}"]}, 0.5, "partial"),
         (ADD, {"asserts": [UNITTEST]}, 1.0, "correct"),
+        (ADD, {"asserts": [f"{PYTEST}\nif __name__ == '__main__':\n    test_two()\n    test_three()"]}, 0.5, "partial"),
         (FUNCTION, {"asserts": [UNITTEST, "assert f(1) == [1]"]}, 0.5, "partial"),
     ],
 )
