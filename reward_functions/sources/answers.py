@@ -44,10 +44,12 @@ FIELDS |= {f"<{name}>": f"</{name}>" for name in ("answer", "Answer", "ANSWER", 
 _SAID, _CLOSING = ANY["markers"], r"[*_\"'`”’)\]】}]{0,4}"
 # An option or a number that ends the line, which needs no colon before it.
 _ALONE = rf"[(（]?(?:[A-J]|[-+$]?[0-9][0-9.,/%]*)[)）]?(?: ?(?:{_SAID['endings']})|'\w+)?[.。।]?\s*(?:\n|$)"
+_UNDENIED = "(?<![不没沒未别別])(?<![不没沒无無][能要应應该該可会會有法])"  # 不能选B states no B
 _PHRASE = re.compile(
     rf"(?:(?<![a-z])ans\b\.?|{_SAID['nouns']})(?: ?(?:{_SAID['adjectives']}))?{_CLOSING}"
     rf"(?: ?[:：=]| [-–—](?= )|(?: (?:{_SAID['copulas']})\b| ?(?:{_SAID['attached']})){_CLOSING} ?[:：]?"
-    rf"|(?<=[】\]])|(?= {_ALONE}))|(?<=[故应應])[选選][择擇]?(?![项項])[:：]?|(?<!不)[选選][择擇]?[:：]? ?(?={_ALONE})",
+    rf"|(?<=[】\]])|(?= {_ALONE}))|{_UNDENIED}(?<=[故应應])[选選][择擇]?(?![项項])[:：]?"
+    rf"|{_UNDENIED}[选選][择擇]?[:：]? ?(?={_ALONE})",
     re.IGNORECASE,
 )
 _NOUNS = [form for noun in ("ans", *WORDS["markers"]["nouns"]) for form in {noun, noun.capitalize(), noun.upper()}]
