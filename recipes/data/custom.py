@@ -101,7 +101,7 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
         try:
             # `content` is EasyR1's name for the question.
             own = {"content": question, "prompt": question, "data_source": record.data_source}
-            question = template.render({**{name: written(value) for name, value in record.rest.items()}, **own})
+            question = template.render({**{name: _column(value) for name, value in record.rest.items()}, **own})
         except (TemplateError, TypeError) as error:
             raise RecordError(f"the template fails: {error}", record.place, fix) from error
         if not question.strip():
@@ -109,6 +109,12 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     if system and record.messages[0]["role"] != "system":
         others = [{"role": "system", "content": system}, *others]
     return [*others, {"role": "user", "content": question}]
+
+
+def _column(value: Any) -> Any:
+    """A column for a template: a list or object that a text writes, which is shown as the text itself."""
+    found = written(value)
+    return value if found is value else type("Written", (type(found),), {"__str__": lambda self: value})(found)
 
 
 def _text(path: Path, key: str) -> str:
