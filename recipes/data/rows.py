@@ -378,7 +378,18 @@ def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Sch
             schema = pa.unify_schemas([schema, found], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise RecipeError(f"rows of different types: {error}", where="the data", fix="use one type a key") from error
-    # Parquet has no object without keys, and images have a type of their own.
-    schema = pa.schema([field for field in schema if field.name != IMAGES and field.type != pa.struct([])])
+    kept = _with_keys(pa.struct(field for field in schema if field.name != IMAGES))  # images have a type of their own
+    schema = pa.schema(list(kept or ()))
     pictures = pa.field(IMAGES, pa.list_(pa.struct([("bytes", pa.binary())])))
     return schema.append(pictures) if with_images else schema
+
+
+def _with_keys(kind: pa.DataType) -> pa.DataType | None:
+    """A type without the objects that have no keys, which parquet cannot hold; None where that leaves nothing."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return pa.list_(inner) if (inner := _with_keys(kind.value_type)) else None
+    if not pa.types.is_struct(kind):
+        return kind
+    return pa.struct(fields) if (fields := [(each.name, t) for each in kind if (t := _with_keys(each.type))]) else None

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.data.manifests import manifest_path, read_manifest
-from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, write_data
+from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, schema_of, write_data
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.files import sha256
@@ -164,3 +164,8 @@ def test_a_split_that_cannot_be_written_leaves_what_was_there(tmp_path, bad, err
     with pytest.raises(error):
         write(path, bad)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_objects_without_keys_are_left_out_at_any_depth():
+    schema = schema_of([{"a": {}, "b": {"c": {}, "d": 1}, "e": [{}], "f": []}], with_images=False)
+    assert [str(field.type) for field in schema] == ["struct<d: int64>", "list<item: null>"]
