@@ -56,14 +56,14 @@ def is_meant_as_one(text: str) -> bool:
 
 def _with_commas(text: str) -> Iterator[str]:
     """The tokens of a printed value, with the commas that NumPy leaves out: ['a' 'b'] would be one text to Python."""
-    after_value = after_name = False
-    for kind, word, *_ in tokenize.generate_tokens(io.StringIO(text).readline):
+    after_value, end = False, (1, 0)
+    for kind, word, start, behind, _ in tokenize.generate_tokens(io.StringIO(text).readline):
         if kind in _NO_TEXT:
             continue
-        if after_value and (kind in _ENDS or word in ("[", "{", "-") or (word == "(" and not after_name)):
+        if after_value and start != end and (kind in _ENDS or word in ("[", "{", "(", "-")):  # [0-9] is no list
             yield ","
         yield word
-        after_value, after_name = kind in _ENDS or word in ("]", "}", ")"), kind == tokenize.NAME
+        after_value, end = kind in _ENDS or word in ("]", "}", ")"), behind
 
 
 def _value(node: ast.expr) -> Any:

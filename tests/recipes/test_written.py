@@ -28,7 +28,9 @@ def test_every_spelling_of_a_value_is_the_value(value):
     assert written(str([np.str_("a"), np.int64(3), np.True_, float("nan")])) == ["a", 3, True, None]
 
 
-@pytest.mark.parametrize("text", ["[1] is a list", "{1, 2}", "[x, y]", "[f(1)]", "[1/2, 3]", r"{\frac12}", "[b'x']"])
+@pytest.mark.parametrize(
+    "text", ["[1] is a list", "{1, 2}", "[x, y]", "[f(1)]", "[1/2, 3]", "[0-9]", "[007]", r"{\frac12}", "[b'x']"]
+)
 def test_other_texts_stay(text):
     assert written(text) == text
     assert not is_meant_as_one(text) or text == "[b'x']"
