@@ -121,7 +121,7 @@ def without_copies(recipe: Recipe) -> Recipe:
     """
     kept = dict(recipe.verl)
     for name in recipe.verl:
-        if key := followed(name):
+        if key := followed(name.lstrip("+")):
             leaf = leaves(Recipe)[key]
             value = leaf.info.convert(recipe.value(key)) if leaf.info.convert else recipe.value(key)
             if kept.pop(name) != value:

@@ -50,7 +50,8 @@ def test_every_other_name_passes_through_or_is_refused_with_the_key_that_acts():
         if refusal(name):
             assert mistake(lambda name=name: gsm8k(f"{name}=1")).fix
         elif key := followed(name):
-            assert mistake(lambda name=name: gsm8k(f"{name}=nothing")).fix == f"set {key}"
+            for written in (name, f"+{name}"):
+                assert mistake(lambda written=written: gsm8k(f"{written}=nothing")).fix == f"set {key}"
 
 
 @pytest.mark.parametrize(
