@@ -23,7 +23,7 @@ from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
 from recipes.settings.keys import VERL_GROUPS, groups
-from recipes.settings.layers import VERL, flatten, open_leaf
+from recipes.settings.layers import NATIVES, VERL, flatten, open_leaf
 from recipes.yaml_text import flow, parse
 
 NATIVE = f"{VERL}."
@@ -117,6 +117,9 @@ def canonical(written: str, source: Source) -> str:
     Raises:
         RecipeError: no key has that name; the message suggests a similar one, if there is one.
     """
+    if written in NATIVES:  # its entries would pass by the recipe's keys
+        fix = f"write {written}.KEY=value for each"
+        raise RecipeError(f"{written} is a group of keys", where=source.where, fix=fix)
     if written.startswith(PREFIX) and (own := of_easyr1(written, source.where)):
         return own
     name = written.removeprefix(NATIVE)
