@@ -201,7 +201,7 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
             raise ValueError("use auto or disable, or give trainer.load_checkpoint_path")
         return {} if value == "resume_path" else {"trainer.find_last_checkpoint": value == "auto"}
     if name == CONTENTS:
-        trainers = [part for part in value if part != "hf_model"]
+        trainers = [part for part in (value if isinstance(value, list) else ()) if part != "hf_model"]
         if trainers not in (["model"], ["model", "optimizer", "extra"]):
             raise ValueError("use trainer.save_model_only and trainer.save_hf_model")
         return {"trainer.save_model_only": len(trainers) == 1, "trainer.save_hf_model": "hf_model" in value}
@@ -209,7 +209,10 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
     path = aliases().get(known, name)
     if path not in leaves(Recipe) or (known != name and not leaves(Recipe)[path].is_open):
         return None
-    return {path + name.removeprefix(known): BACK.get(path, lambda same: same)(value)}
+    try:
+        return {path + name.removeprefix(known): BACK.get(path, lambda same: same)(value)}
+    except TypeError:  # a value of another type, which the key refuses
+        return {path: value}
 
 
 def _takes(path: str, value: Any) -> bool:

@@ -76,6 +76,19 @@ def test_names_that_make_a_key_together_and_values_that_only_verl_knows(argument
     assert {key: gsm8k(*arguments).value(key) for key in keys} == keys
 
 
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("verl={data: {train_batch_size: 4}}", "write verl.KEY=value"),
+        (f"{CONTENTS}=null", "trainer.save_model_only"),
+        ("actor_rollout_ref.actor.optim.lr_warmup_steps=abc", "worker.actor.optim.lr_warmup_steps is 'abc'"),
+        ("actor_rollout_ref.actor.fsdp_config.model_dtype=[bf16]", "worker.actor.fsdp.torch_dtype is"),
+    ],
+)
+def test_a_value_that_no_key_can_hold_is_a_mistake(argument, words):
+    assert words in str(mistake(lambda: gsm8k(argument)))
+
+
 def test_what_nothing_reads_is_listed_from_the_installed_verl():
     listed = table(UNREAD)
     assert (listed["version"], listed["names"]) == (version("verl"), unread_keys(verl_package()))
