@@ -30,6 +30,10 @@ NATIVE = f"{VERL}."
 REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
 REWARD_KEY = "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
+SAMPLES, VALIDATED_AT = (
+    "actor_rollout_ref.rollout.val_kwargs.do_sample",
+    "worker.rollout.val_override_config.temperature",
+)
 NAMES, UNREAD = "verl_names.yaml", "verl_unread.yaml"
 """What verl's names mean, and those that no module of verl reads: `python -m tools.verl_keys` finds them."""
 
@@ -200,6 +204,10 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if value not in ("auto", "disable") and not (value == "resume_path" and given.get(f"{RESUME}from_path")):
             raise ValueError("use auto or disable, or give trainer.load_checkpoint_path")
         return {} if value == "resume_path" else {"trainer.find_last_checkpoint": value == "auto"}
+    if name == SAMPLES:  # verl's trainer reads the temperature alone
+        if value and not {VALIDATED_AT, f"{name.rpartition('.')[0]}.temperature"} & given.keys():
+            raise ValueError(f"give {VALIDATED_AT}, which decides it")
+        return {} if value else {VALIDATED_AT: 0.0}
     if name == CONTENTS:
         trainers = [part for part in (value if isinstance(value, list) else ()) if part != "hf_model"]
         if trainers not in (["model"], ["model", "optimizer", "extra"]):

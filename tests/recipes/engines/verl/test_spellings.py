@@ -15,6 +15,7 @@ from tests.recipes.engines.verl.test_translation import ALL_ON, another
 from tools.verl_keys import unread_keys
 
 REWARD, CONTENTS = "reward.custom_reward_function", "actor_rollout_ref.actor.checkpoint.save_contents"
+VALIDATION = "worker.rollout.val_override_config"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 EVERY_KEY_ACTS = {**ALL_ON, "worker.actor.recompute_old_log_probs": True}
 TOGETHER = (f"{REWARD}.path", f"{REWARD}.name", CONTENTS, "trainer.resume_mode", "trainer.resume_from_path")
@@ -66,6 +67,11 @@ def test_every_other_name_passes_through_or_is_refused_with_the_key_that_acts():
         (["custom_reward_function.path=/a.py"], {"worker.reward.reward_function": "/a.py"}),
         ([f"{CONTENTS}=[model,hf_model]"], {"trainer.save_model_only": True, "trainer.save_hf_model": True}),
         (["+reward.reward_kwargs.overlong_buffer_cfg.len=12"], {"worker.reward.overlong_buffer.len": 12}),
+        (["actor_rollout_ref.rollout.val_kwargs.do_sample=false"], {f"{VALIDATION}.temperature": 0.0}),
+        (
+            ["actor_rollout_ref.rollout.val_kwargs={do_sample: true, temperature: 0.6}"],
+            {f"{VALIDATION}.temperature": 0.6},
+        ),
         (["data.mm_processor_kwargs={min_pixels: 900}"], {"data.min_pixels": 900}),
         (["+actor_rollout_ref.model.override_config.a=1"], {"worker.actor.model.override_config": {"a": 1}}),
         ([f"+{LOSS}=dro"], {"verl": {f"+{LOSS}": "dro"}}),
@@ -80,6 +86,7 @@ def test_names_that_make_a_key_together_and_values_that_only_verl_knows(argument
     ("argument", "words"),
     [
         ("verl={data: {train_batch_size: 4}}", "write verl.KEY=value"),
+        ("actor_rollout_ref.rollout.val_kwargs.do_sample=true", f"give {VALIDATION}.temperature"),
         (f"{CONTENTS}=null", "trainer.save_model_only"),
         ("actor_rollout_ref.actor.optim.lr_warmup_steps=abc", "worker.actor.optim.lr_warmup_steps is 'abc'"),
         ("actor_rollout_ref.actor.fsdp_config.model_dtype=[bf16]", "worker.actor.fsdp.torch_dtype is"),
