@@ -66,12 +66,13 @@ class Trainer(PPOTrainerSync):
         """Keep the responses of a prompt with pictures together, on one rank and in one pass.
 
         The vision tower then sees their picture once (`pictures.py`). verl spreads responses by their lengths alone;
-        here it spreads whole groups, where these can be told apart, fit in a pass and divide by the ranks.
+        here it spreads whole groups, where these can be told apart, fit in a pass and divide by the ranks, in the step
+        and in each update.
         """
         batch = super()._balance_batch(batch, metrics, *args, **kwargs)
         self._together = 1
         actor, rollout, ref = (self.config.actor_rollout_ref[part] for part in ("actor", "rollout", "ref"))
-        if self.processor is None or not actor.use_dynamic_bsz:
+        if self.processor is None or not actor.use_dynamic_bsz or actor.shuffle:
             return batch
         groups: dict[str, list[int]] = {}
         for position, key in enumerate(batch.keys):
@@ -84,7 +85,8 @@ class Trainer(PPOTrainerSync):
             ref.log_prob_max_token_len_per_gpu,
         )
         sizes = {len(rows) for rows in groups.values()}
-        if sizes != {rollout.n} or len(groups) % ranks or max(tokens) > min(budgets):
+        divides = not (len(groups) % ranks or actor.ppo_mini_batch_size % ranks)
+        if sizes != {rollout.n} or not divides or max(tokens) > min(budgets):
             return batch
         members = list(groups.values())
         parts = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
