@@ -384,6 +384,8 @@ def steps_of(chosen: Plan, rows: int) -> int:
         RecipeError: the batch size is larger than `rows`.
     """
     settings = chosen.settings
+    most = int(settings.data.train_max_samples)
+    rows = min(rows, most) if most > 0 else rows
     steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)
     if steps < 1:
         raise RecipeError(
