@@ -155,7 +155,8 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     files, others = split_overlays(arguments)
     for each in read_arguments(others):
         name = each.key.lstrip("+")
-        is_trainers = name not in REPLACED and (name in keys or name.startswith(free) or name.split(".")[0] in groups)
+        known = name in keys or name.startswith(free) or name.split(".")[0] in groups
+        is_trainers = known and not name.startswith(OF_BOTH)
         if each.key in OF_TRAINER:
             typed.append(f"{OF_TRAINER[each.key]}={each.text}")
         elif is_trainers:
@@ -167,8 +168,9 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     return composed(recipe, typed, given, files)
 
 
-REPLACED = ("data.train_files", "data.val_files")
-"""Keys of verl's supervised trainer that are the recipe's here: their rows are written anew, as chat messages."""
+OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs")
+"""Keys of verl's supervised trainer that are the recipe's here: rows are written anew, as chat messages, and the
+training after the warm start renders the template alike."""
 
 
 def composed(recipe: Recipe, typed: list[str], given: list[Argument], files: list[str]) -> Plan:

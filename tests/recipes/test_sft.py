@@ -40,7 +40,9 @@ def test_later_layers_win_and_the_model_is_built_as_grpos():
 
 def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
     """What only the training reads waits for it, what only the warm start reads is not repeated."""
-    words = ["--prompt_key", "q", "reward_func=r.py", "--lr", "1e-5", "data.max_length=99", "--rollout_n", "3"]
+    thinking = "data.apply_chat_template_kwargs.enable_thinking=false"
+    words = ["--prompt_key", "q", "reward_func=r.py", "--lr", "1e-5", "data.max_length=99", thinking]
+    words += ["--rollout_n", "3"]
     environ = {**TINY, "TRAIN_FILES": "my.jsonl", "LEARNING_RATE": "3e-4", "MODEL_PATH": "recipes/tasks/gsm8k/tiny"}
     chosen = sft.plan("custom", words, environ)
     assert (chosen.settings.optim.lr, chosen.settings.data.max_length) == (1e-5, 99)
@@ -50,8 +52,8 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
     model, probe, train = sft.next_commands(chosen, "custom", environ)
     given = "HARDWARE=cpu TRAIN_FILES=my.jsonl "
     assert probe.startswith(f"probe     {given}python ")
-    assert probe.endswith("custom_sft analyse prompt_key=q reward_func=r.py rollout_n=3")
-    words = "--prompt_key q reward_func=r.py --rollout_n 3 --model_path"
+    assert probe.endswith(f"custom_sft analyse prompt_key=q reward_func=r.py {thinking} rollout_n=3")
+    words = f"--prompt_key q reward_func=r.py {thinking} --rollout_n 3 --model_path"
     assert train == f"train     {given}bash scripts/launch.sh custom {words} {model.split()[1]}"
 
 
