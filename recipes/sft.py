@@ -35,7 +35,7 @@ from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
-from recipes.engines.checkpoints import name_the_type
+from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
 from recipes.engines.worked_answers import answer_spans, messages_of, packed
 from recipes.errors import RecipeError, reported_errors
@@ -347,7 +347,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     if outcome.interrupted:
         console.print("stopped; the same command starts again from the beginning")
         return outcome.exit_code
-    saved = next(checkpoints.glob("global_step_*/huggingface"), None)
+    saved = max(checkpoints.glob("global_step_*/huggingface"), key=lambda path: step_of(str(path)) or 0, default=None)
     if outcome.exit_code or saved is None:
         cause = outcome.hung or (outcome.error and outcome.error.error) or "no model was saved"
         raise RecipeError(
