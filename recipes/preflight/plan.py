@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recipes import preflight
 from recipes.config import Recipe, total_steps
 from recipes.config import gpus as plans
-from recipes.config.accounting import divisors, updates, used_rows
+from recipes.config.accounting import data_parallel, divisors, updates, used_rows
 from recipes.config.objective import update_suffices
 from recipes.config.resolve import MODEL
 from recipes.config.variables import read_arguments, split_overlays
@@ -123,7 +123,8 @@ def _steps(recipe: Recipe, rows: int) -> str:
         return f"{steps:,}, as MAX_STEPS says" if recipe.trainer.max_steps is not None else UNKNOWN
     left = rows % batch
     text = f"{steps:,} in all" + f"; {counted(left, 'row')} of each epoch not used" * bool(left)
-    enough = [size for size in divisors(batch) if rows // size * epochs >= ENOUGH_STEPS]
+    n, ranks = recipe.worker.rollout.n, data_parallel(recipe)
+    enough = [size for size in divisors(batch) if rows // size * epochs >= ENOUGH_STEPS and size * n % ranks == 0]
     if steps >= FEW_STEPS or not enough:
         return text
     size = enough[-1]

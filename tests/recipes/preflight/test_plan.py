@@ -62,6 +62,8 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
     assert (recipe.worker.actor.model.lora.rank, recipe.resolution.planned_gpus) == (64, None)
     probe = shlex.split(lines["probe"])
     assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
+    _, lines = planned("8x80", "--epochs", "1")
+    assert "few" not in lines["steps"], "5 responses to 2 prompts do not divide over 8 GPUs"
 
 
 def test_what_is_not_known_or_does_not_fit_is_said(planned):
