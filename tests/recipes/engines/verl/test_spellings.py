@@ -87,12 +87,15 @@ def test_names_that_make_a_key_together_and_values_that_only_verl_knows(argument
     [
         ("verl={data: {train_batch_size: 4}}", "write verl.KEY=value"),
         ("actor_rollout_ref.rollout.val_kwargs.do_sample=true", f"give {VALIDATION}.temperature"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "micro_batch_size_per_device_for_update"),
+        ("actor_rollout_ref.actor.optim.total_training_steps=7", "trainer.max_steps"),
+        ("actor_rollout_ref.actor.use_torch_compile=false", "actor.fsdp_config.use_torch_compile"),
         (f"{CONTENTS}=null", "trainer.save_model_only"),
         ("actor_rollout_ref.actor.optim.lr_warmup_steps=abc", "worker.actor.optim.lr_warmup_steps is 'abc'"),
         ("actor_rollout_ref.actor.fsdp_config.model_dtype=[bf16]", "worker.actor.fsdp.torch_dtype is"),
     ],
 )
-def test_a_value_that_no_key_can_hold_is_a_mistake(argument, words):
+def test_what_does_not_act_is_a_mistake_that_names_what_does(argument, words):
     assert words in str(mistake(lambda: gsm8k(argument)))
 
 
