@@ -134,7 +134,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         gpu=gpu.total if gpu else None,
         in_use=gpu.used if gpu else 0,
         host=host_memory() if recipe.resolution.planned_gpus is None else None,
-        ranks=shards if 0 < shards < recipe.n_gpus else recipe.n_gpus,
+        ranks=shards if isinstance(shards, int) and 0 < shards < recipe.n_gpus else recipe.n_gpus,
         ranks_here=recipe.n_gpus // recipe.trainer.nnodes,
         longest=longest,
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,
