@@ -156,7 +156,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     for each in read_arguments(others):
         name = each.key.lstrip("+")
         known = name in keys or name.startswith(free) or name.split(".")[0] in groups
-        is_trainers = known and not name.startswith(OF_BOTH)
+        is_trainers = known and name != "engine" and not name.startswith(OF_BOTH)  # `engine` alone is the recipe's key
         if each.key in OF_TRAINER:
             typed.append(f"{OF_TRAINER[each.key]}={each.text}")
         elif is_trainers:

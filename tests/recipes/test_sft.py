@@ -67,6 +67,12 @@ def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5
     return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
 
 
+def test_what_only_easyr1_can_do_waits_for_the_training():
+    words = ["engine=easyr1", "worker.actor.clip_ratio_dual=4", "worker.actor.optim.strategy=adamw_bf16"]
+    chosen = sft.plan("gsm8k", words, TINY)
+    assert all(word in sft.remarks(chosen.recipe)[-1] for word in words[1:])
+
+
 def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     """verl saves the model at the last step alone."""
     chosen = written(tmp_path, monkeypatch, ["So 5 + 3 = 8.\n#### 8", "So 5 + 3 = 8.\n" * 60])

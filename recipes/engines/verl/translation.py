@@ -48,9 +48,11 @@ LINEAR_CYCLES = 0.0
 def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
-    Raises RecipeError where verl cannot do what a key asks.
+    Raises RecipeError where verl cannot do what a key asks. Of a recipe for EasyR1, whose warm start verl makes, what
+    only EasyR1 can do is left out.
     """
-    require_supported(recipe, "verl")
+    if recipe.engine == "verl":
+        require_supported(recipe, "verl")
     keys = _renamed(recipe)
     parts = (_algorithm, _data, _schedules, _kernels, _precision, _batches, _rollout, _reward, _trainer)
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
