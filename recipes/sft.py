@@ -50,6 +50,7 @@ from recipes.paths import (
     run_dir,
     script_command,
 )
+from recipes.preflight import refuse_planned
 from recipes.preflight.model import check_model
 from recipes.preflight.tools import prompt_schemas
 from recipes.preflight.weights import check_weights
@@ -313,6 +314,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     if taken:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
+    refuse_planned(recipe)
     versions.check(recipe.hardware)
     for remark in [*remarks(recipe), *check_model(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")

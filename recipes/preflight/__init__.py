@@ -64,12 +64,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     Args:
         plan_only: whether nothing is started here, so that the GPUs need not be here either.
     """
-    if recipe.resolution.planned_gpus is not None and not plan_only:
-        raise recipe.error(
-            "the GPUs are planned for and need not be here, so that nothing can be started on them",
-            "leave --gpus out, or set DRY_RUN=1",
-            "trainer.n_gpus_per_node",
-        )
+    if not plan_only:
+        refuse_planned(recipe)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
         versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
@@ -78,6 +74,16 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = source.check(os.environ, recipe.hardware == "cpu")
     check_liger(recipe)
     return [*found, *remarks(recipe), *check_attention(recipe)]
+
+
+def refuse_planned(recipe: Recipe) -> None:
+    """Raise where the recipe is a plan for GPUs that need not be here."""
+    if recipe.resolution.planned_gpus is not None:
+        raise recipe.error(
+            "the GPUs are planned for and need not be here, so that nothing can be started on them",
+            "leave --gpus out, or set DRY_RUN=1",
+            "trainer.n_gpus_per_node",
+        )
 
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:

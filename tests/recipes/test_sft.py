@@ -174,6 +174,12 @@ def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
     assert (tmp_path / file).read_text() == "kept"
 
 
+def test_nothing_starts_on_gpus_that_are_planned_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    planned = sft.plan("gsm8k", ["--gpus", "1x24"], {})
+    assert "--gpus" in mistake(lambda: sft.run(planned, Console(), "gsm8k")).fix
+
+
 @pytest.mark.trainer(seconds=20)
 def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     environ = {**os.environ, **TINY, "ARTIFACTS_DIR": str(tmp_path), "MAX_STEPS": "6", "PYTHONPATH": str(ROOT)}
