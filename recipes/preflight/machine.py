@@ -116,7 +116,7 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
     Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
     `remove_obsolete_ckpt`. A limit of 1 is the exception, with two at once: verl deletes the old one after it saved the
     new one, and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one more step, which
-    takes space once the limit has deleted that step. verl deletes no checkpoint of an earlier attempt.
+    takes space once the limit has deleted that step.
     """
     trainer = recipe.trainer
     if trainer.save_limit <= 0:
@@ -125,7 +125,7 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 
 
 def check_disk(recipe: Recipe) -> list[str]:
-    """Raise where the run's checkpoints will not fit; verl never deletes those that an earlier attempt saved."""
+    """Raise where the checkpoints that this attempt saves will not fit beside those that are there."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
     nearest = _nearest(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
