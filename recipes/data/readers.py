@@ -102,9 +102,7 @@ class Mistakes:
         lines = [f"{self._count:,} records cannot be used"]
         lines += [f"  {error.where}: {error.what}{error.fix and f'; {error.fix}'}" for error in listed]
         lines += [f"  and {more:,} more"] if more else []
-        same = [f"{error.place.unit} {error.place.number}" for error in listed[1:]] + (
-            [f"{more:,} more"] if more else []
-        )
+        same = [f"{error.place.unit} {error.place.number}" for error in listed[1:]] + [f"{more:,} more"] * bool(more)
         others = f"; the same in {', '.join(same)}" if same else ""
         names = self.columns.prompt, self.columns.ground_truth, "data_source"
         right = dict(zip(names, ("What is 17 + 25?", "42", "math_reasoning"), strict=True))
@@ -445,14 +443,8 @@ def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
 
 
-READERS = {
-    ".json": read_json,
-    ".jsonl": read_json,
-    ".ndjson": read_json,
-    ".csv": read_csv,
-    ".tsv": read_csv,
-    ".parquet": read_parquet,
-}
+READERS = dict.fromkeys((".json", ".jsonl", ".ndjson"), read_json) | dict.fromkeys((".csv", ".tsv"), read_csv)
+READERS |= {".parquet": read_parquet}
 
 
 def image_bytes(image: Any, folder: Path, place: Place, files: pictures.Files) -> bytes:

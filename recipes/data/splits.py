@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 MOST_VALIDATION = 500
 """Most validation rows of one data source: further rows cost time at every validation and tell little more."""
 
-
 _WIDE = {0xFF01 + offset: 0x21 + offset for offset in range(94)}
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
