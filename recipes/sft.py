@@ -369,7 +369,7 @@ def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[s
     """The model, and the commands that probe and train it, with the data, reward and keys of the warm start."""
     model, left_out = str(relative_to_cwd(chosen.model)), (*OF_TRAINER, MODEL)
     variables, kept = typed_variables(environ, left_out), [each for each in chosen.given if each.key not in left_out]
-    settings = dict.fromkeys(f"{each.words[0].removeprefix('--').partition('=')[0]}={each.text}" for each in kept)
+    settings = dict.fromkeys(each.setting for each in kept)
     probe = script_command("eval.py", task, "--model_path", model, "analyse", *chosen.files, *settings)
     words = dict.fromkeys(each.words for each in kept)
     train = shlex.join([*chosen.files, *(word for each in words for word in each), "--model_path", model])

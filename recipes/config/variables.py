@@ -107,6 +107,11 @@ class Argument(NamedTuple):
     text: str
     words: tuple[str, ...]
 
+    @property
+    def setting(self) -> str:
+        """The setting as `name=text`, under the name that was typed, for programs that take no options."""
+        return f"{self.words[0].removeprefix('--').partition('=')[0]}={self.text}"
+
 
 @cache
 def options(schema: type[BaseModel] = Recipe) -> dict[str, list[Leaf]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from recipes.memory.estimates import GIGABYTE
 from recipes.model_files import local_model
 from recipes.paths import relative_to_cwd, run_dir, script_command
 from recipes.preflight import data_files, machine, memory, speed
-from recipes.runs.summary import any_launcher, launcher, typed_variables
+from recipes.runs.summary import any_launcher, launcher, typed_arguments, typed_variables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,9 +42,9 @@ WRONG_BY = 1.5
 """Factor by which the time of a step may be wrong, the length of responses apart."""
 OF_A_WARM_START = (
     *("worker.actor.optim.lr", "trainer.total_epochs", "trainer.max_steps", "data.rollout_batch_size"),
-    *("trainer.experiment_name", MODEL),
+    "trainer.experiment_name",
 )
-"""Keys that a warm start has values of its own for, or that the command names by itself."""
+"""Keys that a warm start has values of its own for."""
 
 
 UNKNOWN = "known when the data is made"
@@ -255,24 +254,19 @@ def _disk(recipe: Recipe, rows: int) -> str:
 def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> list[tuple[str, str]]:
     """The commands from the probe to the evaluation, with what the user typed."""
     files, words = split_overlays(overrides)
-    given = [each for each in read_arguments(words) if each.key != "gpus"]
     planned = recipe.resolution.planned_gpus
     number = f"GPUS_PER_NODE={len(planned)} " if planned and "GPUS_PER_NODE" not in environ else ""
 
-    def typed(left_out: Sequence[str] = ()) -> str:
-        kept = dict.fromkeys(each.words for each in given if each.key not in left_out)
-        return "".join(f" {shlex.quote(word)}" for part in (files, *kept) for word in part)
-
-    settings = dict.fromkeys(
-        f"{each.words[0].removeprefix('--').partition('=')[0]}={each.text}" for each in given if each.key != MODEL
-    )
+    settings = dict.fromkeys(each.setting for each in read_arguments(words) if each.key not in ("gpus", MODEL))
     model = _model(recipe)
     probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
     lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
     if worked_answers(recipe).rows:
-        variables = typed_variables(environ, OF_A_WARM_START[:-1])
-        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed(OF_A_WARM_START[:-1])}"
+        variables = typed_variables(environ, OF_A_WARM_START)
+        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed_arguments(overrides, ('gpus', *OF_A_WARM_START))}"
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
-    lines.append(("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed()}"))
+    lines.append(
+        ("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed_arguments(overrides, ('gpus',))}")
+    )
     name = recipe.trainer.experiment_name or recipe.name
     return [*lines, ("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name)))))]

@@ -134,9 +134,7 @@ def next_commands(
     if checkpoint and total:
         done = checkpoint.step >= total
         given = typed_variables(environ, ("trainer.max_steps",) if done else ())
-        overlays, words = split_overlays(overrides)
-        kept = {each.words: None for each in read_arguments(words) if each.key != "trainer.max_steps" or not done}
-        again = "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
+        again = typed_arguments(overrides, ("trainer.max_steps",) if done else ())
         more = f"MAX_STEPS={2 * checkpoint.step} " if done else ""
         commands.append(("more steps" if done else f"to step {total}", f"{given}{more}{launcher(task)}{again}"))
     return commands
@@ -151,6 +149,13 @@ def typed_variables(environ: Mapping[str, str], left_out: Sequence[str]) -> str:
     dropped = {"DRY_RUN", *(name for key in left_out for name in leaves(Recipe)[key].info.variable.split())}
     names = sorted(name for name in variable_names() - dropped if environ.get(name))
     return "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
+
+
+def typed_arguments(overrides: Sequence[str], left_out: Sequence[str]) -> str:
+    """The launcher's arguments as they are typed behind a command, without those that set keys in `left_out`."""
+    overlays, words = split_overlays(overrides)
+    kept = dict.fromkeys(each.words for each in read_arguments(words) if each.key not in left_out)
+    return "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
 
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
