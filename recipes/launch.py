@@ -14,6 +14,7 @@ from rich.console import Console
 
 from recipes import preflight, usage
 from recipes.config import Recipe, load, to_yaml, total_steps
+from recipes.config.accounting import accounting
 from recipes.config.variables import is_on
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
@@ -23,7 +24,6 @@ from recipes.errors import counted, raise_together, reported_errors
 from recipes.paths import python_path, run_dir
 from recipes.preflight import cluster, resume
 from recipes.preflight import plan as planning
-from recipes.preflight.accounting import accounting
 from recipes.preflight.machine import make_usable
 from recipes.runs import folder as runs
 from recipes.runs.summary import close

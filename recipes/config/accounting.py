@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
@@ -31,6 +32,33 @@ def total_steps(recipe: Recipe, rows: int) -> int:
     """Steps of a run over so many training rows; rows that do not fill a step are dropped in every epoch."""
     steps = used_rows(recipe, rows) // recipe.data.rollout_batch_size * recipe.trainer.total_epochs
     return steps if recipe.trainer.max_steps is None else recipe.trainer.max_steps
+
+
+def accounting(recipe: Recipe, rows: int) -> dict[str, str]:
+    """What a recipe does with `rows` training rows (0 where they are not known yet): names and values in words.
+
+    Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses. The bounds are reached when
+    every prompt and response has full length.
+    """
+    prompts, actor, n = recipe.data.rollout_batch_size, recipe.worker.actor, recipe.worker.rollout.n
+    used = used_rows(recipe, rows)
+    per_gpu = math.ceil(require_resolved(actor.global_batch_size) * n / data_parallel(recipe))
+    if actor.dynamic_batching and actor.max_token_len_per_device:
+        of_a_pass = max(1, actor.max_token_len_per_device * actor.ulysses_size // recipe.longest)
+    else:
+        of_a_pass = require_resolved(actor.micro_batch_size_per_device_for_update)
+    passes = math.ceil(per_gpu / of_a_pass)
+    return {
+        "training rows": f"{used:,}",
+        "prompts per step": f"{prompts:,}",
+        "responses per step": f"{prompts * n:,}",
+        "updates per step": f"{updates(recipe):,}",
+        "responses per update and GPU": f"{per_gpu:,}",
+        "gradient-accumulation steps per update": f"{'at most ' * actor.dynamic_batching}{passes:,}",
+        "steps per epoch": f"{used // prompts:,}",
+        "total steps": f"{total_steps(recipe, rows):,}",
+        "tokens per step": f"at most {prompts * n * recipe.longest:,}",
+    }
 
 
 def nearest(number: int, fitting: Iterable[int]) -> str:

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes.config import load
+from recipes.config.accounting import accounting
 from recipes.config.checks import check
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
-from recipes.preflight.accounting import accounting
 from recipes.settings.layers import validated
 
 
