@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recipes.config.loggers import logged_in
+from recipes.config.resolve import logged_in
 
 _PLACES = {
     "wandb": ("WANDB_DIR", "{folder}"),

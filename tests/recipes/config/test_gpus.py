@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from recipes.config import check, gpus, load
-from recipes.config.loggers import logged_in
+from recipes.config.resolve import logged_in
 from recipes.engines.loggers import logger_environment
 from recipes.engines.verl import translation as verl
 from recipes.memory import gpus as nvidia
