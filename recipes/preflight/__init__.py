@@ -13,7 +13,6 @@ from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, tools, weights
-from recipes.preflight.kernels import check_attention, check_liger
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
@@ -72,8 +71,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = []
     else:
         found = source.check(os.environ, recipe.hardware == "cpu")
-    check_liger(recipe)
-    return [*found, *remarks(recipe), *check_attention(recipe)]
+    machine.check_liger(recipe)
+    return [*found, *remarks(recipe), *machine.check_attention(recipe)]
 
 
 def refuse_planned(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""The machine, before the trainer starts: folders, loggers, disk."""
+"""The machine, before the trainer starts: folders, loggers, disk, and kernels of libraries that it may lack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
-from recipes.config.gpus import frozen_bytes, model_shape
+from recipes.config.gpus import frozen_bytes, lacks, model_shape
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
@@ -144,3 +144,39 @@ def check_disk(recipe: Recipe) -> list[str]:
         )
     unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
     return [unknown] if saves and not one else []
+
+
+SECTION = "docs/INSTALLATION.md, section flash-attn"
+CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
+"""Attention that needs flash-attn, or cannot separate packed responses without it; None is verl's own choice."""
+
+
+def check_attention(recipe: Recipe) -> list[str]:
+    """Raise where verl needs flash-attn or packed responses would see each other; remark where padding is kept."""
+    on_cpus = recipe.hardware == "cpu"
+    decided = on_cpus and not recipe.source_of("worker.actor.model.override_config").by_user
+    if recipe.engine != "verl" or decided or not (on_cpus or lacks("flash_attn", os.environ)):
+        return []
+    actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
+    attention = actor.model.override_config.get("attn_implementation")
+    if actor.padding_free and attention in CANNOT_PACK:
+        raise recipe.error(
+            f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
+            "cannot keep them apart here",
+            "set PADDING_FREE=false"
+            if on_cpus
+            else f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
+            "worker.actor.padding_free",
+        )
+    if on_cpus or actor.padding_free or packing.by_user:
+        return []
+    return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
+
+
+def check_liger(recipe: Recipe) -> None:
+    """Raise where liger's kernels are asked for and not installed."""
+    if recipe.hardware == "gpu" and recipe.worker.actor.model.use_liger and lacks("liger_kernel", os.environ):
+        key = "worker.actor.model.use_liger"
+        raise recipe.error(
+            f"{key} is true, and this machine has no liger-kernel", f"set {key} to false, or install it", key
+        )
