@@ -1,17 +1,19 @@
-"""Answers for scripts/setup_env.sh about `constraints.txt` and about an environment; standard library only.
+"""The environment: what scripts/setup_env.sh asks about it, and which Python a script needs.
 
-It runs before anything is installed:
+Standard library only, since it runs before anything is installed:
 `python -m recipes.installation {pins EXTRA | sources | repair VENV | verify VENV EXTRA}`.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
 import sys
 from importlib.metadata import Distribution, distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 from recipes.paths import ROOT
@@ -105,6 +107,32 @@ def _packages(venv: Path) -> list[tuple[Path, Distribution]]:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+ENVIRONMENTS = (".venv", ".venv.cpu", ".venv.gpu")
+"""Environments that scripts/setup_env.sh makes; `.venv` is the one for this machine's hardware."""
+NEEDED = ("typer", "omegaconf", "pydantic", "pyarrow", "psutil")
+"""Packages that the scripts import; a Python outside these environments rarely has all of them."""
+
+
+def ensure() -> None:
+    """Return where the packages are there; otherwise start the same command again with the Python that has them.
+
+    Ends the process with exit code 2 and a message where the set-up has not been run.
+    """
+    if all(find_spec(name) is not None for name in NEEDED):
+        return
+    for name in ENVIRONMENTS:
+        python = ROOT / name / "bin" / "python"
+        if (ROOT / name / ".complete").is_file() and Path(sys.prefix).resolve() != (ROOT / name).resolve():
+            os.execv(python, [str(python), *sys.orig_argv[1:]])
+    print(
+        f"error: {sys.executable} lacks the packages of this repository\n"
+        "  where: the Python that this script was started with\n"
+        "  fix:   bash scripts/setup_env.sh, which makes .venv; then the same command again",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 
 def main(arguments: list[str]) -> int:

@@ -70,7 +70,7 @@ def relative_to_cwd(path: Path) -> Path:
 def script_command(name: str, *arguments: str) -> str:
     """Return the line that starts a script of `scripts/`, as a user in the working folder types it.
 
-    Any Python will do, because the scripts go on with the repository's own environment (recipes/interpreter.py).
+    Any Python will do, because the scripts go on with the repository's own environment (recipes/installation.py).
     """
     python = "python" if shutil.which("python") else "python3"
     return shlex.join([python, str(relative_to_cwd(ROOT / "scripts" / name)), *arguments])

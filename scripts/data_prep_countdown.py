@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from recipes.interpreter import ensure
+from recipes.installation import ensure
 
 ensure()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from recipes.interpreter import ensure
+from recipes.installation import ensure
 
 ensure()
 

@@ -1,5 +1,5 @@
 """Maintainers' programs, outside the wheel: `python -m tools.NAME` with any Python, from the repository's root."""
 
-from recipes.interpreter import ensure
+from recipes.installation import ensure
 
 ensure()

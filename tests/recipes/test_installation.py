@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from recipes import installation, interpreter
+from recipes import installation
 from recipes.engines.versions import TESTED_RAY
 from recipes.paths import ROOT
 
@@ -84,7 +84,7 @@ def test_what_debians_pip_has_built_is_whole_while_its_files_are_there(site, tmp
 SCRIPT = """\
 import sys
 sys.path.insert(0, {root!r})
-from recipes.interpreter import ensure
+from recipes.installation import ensure
 ensure()
 import typer
 print(typer.NAME, sys.argv[1:])
@@ -99,12 +99,12 @@ def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_pat
     """From a Python without the packages, and from one that has the first of them alone."""
     variables = {"PYTHONPATH": str(tmp_path / "other")} if has_typer else {}
     (tmp_path / "recipes").mkdir()
-    for name in ("__init__.py", "interpreter.py", "paths.py", "errors.py", "torchvision_operators.py"):
+    for name in ("__init__.py", "installation.py", "paths.py", "errors.py", "torchvision_operators.py"):
         shutil.copy(ROOT / "recipes" / name, tmp_path / "recipes" / name)
     (tmp_path / "script.py").write_text(SCRIPT.format(root=str(tmp_path)))
     base = os.path.realpath(sys.executable)
     packages, other = tmp_path / environment / "packages", tmp_path / "other"
-    for folder, names in ((packages, interpreter.NEEDED), (other, ["typer"])):
+    for folder, names in ((packages, installation.NEEDED), (other, ["typer"])):
         folder.mkdir(parents=True)
         for name in names:
             (folder / f"{name}.py").write_text(f"NAME = {environment!r}\n")
