@@ -8,8 +8,7 @@ from itertools import chain
 from recipes.config import effects, objective, rewards
 from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
-from recipes.config.easyr1_names import easyr1_defaults, instead_on_verl, refused_on_verl
-from recipes.config.names import NATIVE, native
+from recipes.config.names import NATIVE, easyr1_defaults, instead_on_verl, native, refused_on_verl
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.errors import RecipeError, raise_together
 from recipes.yaml_text import flow

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recipes.config import objective
-from recipes.config.easyr1_names import PREFIX
-from recipes.config.names import NATIVE, native, verl_defaults
+from recipes.config.names import NATIVE, PREFIX, native, verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.config.variables import table
 from recipes.errors import RecipeError

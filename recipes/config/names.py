@@ -1,4 +1,4 @@
-"""Names of keys: the recipe's (EasyR1's), and verl's own; each in full.
+"""Names of keys: the recipe's, and verl's and EasyR1's own; each in full.
 
 Every leaf of verl's configuration is one of four: a spelling of a recipe's key, which `understood` translates back; a
 copy that verl makes of another key (`followed`); a name that nothing reads, or that another key decides, which is
@@ -17,16 +17,16 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from recipes.config.easyr1_names import PREFIX, of_easyr1
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
+from recipes.paths import CONFIGS
 from recipes.settings.keys import VERL_GROUPS, groups
-from recipes.settings.layers import NATIVES, VERL, flatten, open_leaf
-from recipes.yaml_text import flow, parse
+from recipes.settings.layers import EASYR1, NATIVES, VERL, flatten, open_leaf
+from recipes.yaml_text import flow, parse, read
 
-NATIVE = f"{VERL}."
+NATIVE, PREFIX = f"{VERL}.", f"{EASYR1}."
 REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
 REWARD_KEY = "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
@@ -34,8 +34,9 @@ SAMPLES, VALIDATED_AT = (
     "actor_rollout_ref.rollout.val_kwargs.do_sample",
     "worker.rollout.val_override_config.temperature",
 )
-NAMES, UNREAD = "verl_names.yaml", "verl_unread.yaml"
-"""What verl's names mean, and those that no module of verl reads: `python -m tools.verl_keys` finds them."""
+NAMES, UNREAD, ON_VERL = "verl_names.yaml", "verl_unread.yaml", "easyr1_names.yaml"
+"""What verl's names mean, and those that no module of verl reads: `python -m tools.verl_keys` finds them; and what
+says on verl what EasyR1's own keys say."""
 
 
 def _precision(name: str | None) -> str | None:
@@ -274,3 +275,39 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
     key = known_elsewhere(written) or (of_verl if _verl_has(of_verl) else keys[0].path if keys else "")
     meant = f"did you mean {key}?" if key else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")
+
+
+@cache
+def easyr1_defaults() -> dict[str, Any]:
+    """EasyR1's default of every key, dotted, at the commit that `engines/easyr1` patches."""
+    return read(CONFIGS / "official" / "easyr1_defaults.yaml")["values"]
+
+
+def of_easyr1(written: str, where: str) -> str | None:
+    """The name under which a key of EasyR1's is found: the schema's, or `easyr1.` and EasyR1's; None for other names.
+
+    Raises RecipeError for a name with `easyr1.` before it that EasyR1 does not have.
+    """
+    name = written.removeprefix(PREFIX)
+    same = next((each for each in (name, table(ON_VERL).get(name)) if each in leaves(Recipe)), None)
+    in_mapping = any(easyr1_defaults().get(group) == {} for group in groups(name))
+    if name != written and not (same or in_mapping or name in easyr1_defaults()):
+        fix = did_you_mean(name, easyr1_defaults()) or "see verl/trainer/config.py of EasyR1"
+        raise RecipeError(f"EasyR1 has no key {name}", where=where, fix=fix)
+    return same or (f"{PREFIX}{name}" if in_mapping or name in easyr1_defaults() else None)
+
+
+def instead_on_verl(name: str, value: Any) -> str:
+    """What to write on verl instead of a key of EasyR1's, or why there is nothing; empty where no file says."""
+    found = next((table(ON_VERL)[each] for each in (name, *groups(name)) if each in table(ON_VERL)), "")
+    return found if not found or " " in found else f"write {found}={flow(value)}"
+
+
+def refused_on_verl(recipe: Recipe) -> Iterator[RecipeError]:
+    """One error for each key of EasyR1's own."""
+    for name, value in recipe.easyr1.items():
+        yield RecipeError(
+            f"{name} is a key of EasyR1, and the engine is verl",
+            where=recipe.source_of(f"{PREFIX}{name}").where,
+            fix=instead_on_verl(name, value) or "leave it out, or use ENGINE=easyr1",
+        )

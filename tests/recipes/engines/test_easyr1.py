@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recipes.config import check, load
-from recipes.config.easyr1_names import easyr1_defaults
+from recipes.config.names import easyr1_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
