@@ -301,13 +301,3 @@ def instead_on_verl(name: str, value: Any) -> str:
     """What to write on verl instead of a key of EasyR1's, or why there is nothing; empty where no file says."""
     found = next((table(ON_VERL)[each] for each in (name, *groups(name)) if each in table(ON_VERL)), "")
     return found if not found or " " in found else f"write {found}={flow(value)}"
-
-
-def refused_on_verl(recipe: Recipe) -> Iterator[RecipeError]:
-    """One error for each key of EasyR1's own."""
-    for name, value in recipe.easyr1.items():
-        yield RecipeError(
-            f"{name} is a key of EasyR1, and the engine is verl",
-            where=recipe.source_of(f"{PREFIX}{name}").where,
-            fix=instead_on_verl(name, value) or "leave it out, or use ENGINE=easyr1",
-        )
