@@ -51,9 +51,8 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight import refuse_planned
-from recipes.preflight.model import check_model
+from recipes.preflight.model import check_model, check_weights
 from recipes.preflight.tools import prompt_schemas
-from recipes.preflight.weights import check_weights
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child

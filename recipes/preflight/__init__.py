@@ -12,7 +12,7 @@ from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
-from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, tools, weights
+from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, tools
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
@@ -36,7 +36,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "prompt lengths": (data_files.check_prompt_lengths, ("data", "chat template")),
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
-    "weights": (weights.check_weights, ("model",)),
+    "weights": (model.check_weights, ("model",)),
     "images": (images.check_images, ("data", "model")),
     "tools": (tools.check_tools, ("chat template",)),
 }

@@ -1,10 +1,14 @@
-"""A model that is none, is too short, or lacks a chat template, is found."""
+"""A model that is none, is too short, lacks a chat template, or has other weights than its config.json, is found."""
 
 import json
+import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from recipes.model_files import local_model
+from recipes.paths import ROOT
 from recipes.preflight import model
 from tests.mistakes import mistake
 
@@ -150,3 +154,87 @@ def test_what_the_model_would_not_understand_is_remarked(make, folder):
 def test_what_no_run_survives_is_an_error(make, folder, change, where):
     folder(**change)
     assert where in mistake(lambda: model.check_chat_template(make())).where
+
+
+TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
+LAYER = "model.layers.1.mlp.up_proj.weight"
+UNTIED = {"tie_word_embeddings": False}
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "found"),
+    [
+        (lambda each: each, {}, {}),
+        (lambda each: each | {"lm_head.weight": each["model.embed_tokens.weight"].clone()}, {}, {}),
+        (lambda each: {name.removeprefix("model."): tensor for name, tensor in each.items()}, {}, {}),
+        (lambda each: each, UNTIED, {model.MISSING: "lm_head.weight"}),
+        (lambda each: {name: each[name] for name in each if name != LAYER}, {}, {model.MISSING: LAYER}),
+        (
+            lambda each: {f"_orig_mod.{name}": tensor for name, tensor in each.items()},
+            {},
+            {model.MISSING: "lm_head.weight", model.UNREAD: "_orig_mod.model.embed_tokens.weight"},
+        ),
+        (
+            lambda each: each,
+            {"vocab_size": 512},
+            {model.RESHAPED: "model.embed_tokens.weight (464, 160), not (512, 160)"},
+        ),
+        (
+            lambda each: each,
+            {"num_hidden_layers": 1, "layer_types": None, "max_window_layers": 1},
+            {model.ELSEWHERE: "model.layers.1.input_layernorm.weight"},
+        ),
+        (lambda each: each | {"v_head.weight": torch.ones(1)}, {}, {model.UNREAD: "v_head.weight"}),
+    ],
+)
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_names_and_shapes_are_compared_both_ways(tmp_path, monkeypatch, changed, config, found, file):
+    monkeypatch.setattr("torch.equal", torch.equal)  # the function replaces it, in a process of its own
+    shutil.copytree(TINY, tmp_path, dirs_exist_ok=True)
+    tensors = changed(load_file(TINY / "model.safetensors"))
+    (tmp_path / "model.safetensors").unlink()
+    (torch.save if file.endswith("bin") else save_file)(tensors, tmp_path / file)
+    (tmp_path / "config.json").write_text(json.dumps(json.loads((TINY / "config.json").read_text()) | config))
+    compared = model.compare(str(tmp_path), trust_remote_code=False)
+    assert {how: names[0] for how, names in compared.items() if names and how != model.MODULES} == found
+
+
+MODULES = {model.MODULES: ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj", "lm_head"]}
+
+
+@pytest.mark.parametrize("found", [{}, {model.UNREAD: ["v_head"]}, {model.MISSING: ["a", "b", "c", "d"]}])
+def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, tmp_path, monkeypatch, found):
+    asked = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(model, "ask", lambda *_, **__: asked.append(1) or {**found, **MODULES})
+    for _ in range(2):
+        if model.MISSING in found:
+            assert "4 tensors missing (a, b, c, ...)" in mistake(lambda: model.check_weights(make())).what
+        else:
+            assert len(model.check_weights(make())) == len(found)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "unknown"),
+    [
+        ("q_proj,v_projj", "v_projj"),
+        ("nonsense", "nonsense"),
+        ("*_proj", "*_proj"),
+        ("q_proj,.*_proj", ".*_proj"),
+        ("q_proj v_proj", "q_proj v_proj"),
+        ("all-linear", None),
+        ("[q_proj, 'v_proj']", None),
+        ("self_attn.q_proj", None),
+        (".*_proj", None),
+    ],
+)
+def test_adapters_are_of_modules_that_the_model_has(make, tmp_path, monkeypatch, named, unknown):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(model, "ask", lambda *_, **__: MODULES)
+    recipe = make("worker.actor.model.lora.rank=4", f"{model.TARGETS}={named}")
+    if unknown is None:
+        assert model.check_weights(recipe) == []
+    else:
+        error = mistake(lambda: model.check_weights(recipe))
+        assert f"named {unknown}; it has lm_head, q_proj, v_proj" in error.what
