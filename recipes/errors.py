@@ -67,6 +67,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return close[0] if close else None
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its class where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: `1 step`, `2 steps`, `1,000 steps`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"

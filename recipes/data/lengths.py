@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from recipes.data.manifests import find_manifest
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.files import write_whole
 from recipes.model_files import TOKENIZER_FILES
 from recipes.progress_bar import progress_bar
@@ -43,7 +43,7 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        what = f"{path} is not a tokenizer: {str(error).splitlines()[0]}"
+        what = f"{path} is not a tokenizer: {first_line(error)}"
         raise RecipeError(what, where=path, fix="name a model's folder with its tokenizer") from error
     if len(tokenizer) < LEAST_VOCABULARY:
         raise RecipeError(f"{path} has no tokenizer", where=path, fix="put its tokenizer's files there")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recipes.config import Recipe, path_keys
 from recipes.config.resolve import replaced
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.paths import ROOT, data_dir
 
 
@@ -59,7 +59,7 @@ def _file(name: str, key: str, log: Callable[[str], None]) -> Path:
     try:
         rows = datasets.load_dataset(repository, split=split)
     except Exception as error:  # of the network, of the hub, of the files there
-        what = f"the data set {repository} cannot be loaded: {str(error).splitlines()[0]}"
+        what = f"the data set {repository} cannot be loaded: {first_line(error)}"
         fix = "check its name, its split and the network, or give a file: load_dataset(...).to_parquet('rows.parquet')"
         raise RecipeError(what, where=f"{key}: {name}", fix=fix) from error
     stem = re.sub(r"[^\w-]+", "_", name).strip("_")[-60:]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
 
 WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
@@ -439,7 +439,7 @@ def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         for number, row in enumerate(read_rows(path, at_once=1024), 1):
             yield Place(str(path), number, "row"), row
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        what = f"the file cannot be read as parquet: {str(error).splitlines()[0]}"
+        what = f"the file cannot be read as parquet: {first_line(error)}"
         mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
 
 

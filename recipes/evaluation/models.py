@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.engines.checkpoints import checkpoint_at, last_checkpoint, saved_steps
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
@@ -93,11 +93,10 @@ def _downloaded(name: str, option: str) -> Path:
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "original/*", "*.gguf"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RecipeError(
             f"there is no folder {name}, and the Hugging Face hub gave no model of that name",
             where=option,
-            fix=f"check the name, which is owner/name on the hub, and the network ({reason})",
+            fix=f"check the name, which is owner/name on the hub, and the network ({first_line(error)})",
         ) from error
 
 

@@ -20,7 +20,7 @@ import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.files import sha256
 from recipes.paths import data_dir
 from recipes.pointer_selector import workload
@@ -235,7 +235,7 @@ def load_table(path: Path, role: str) -> tuple[torch.Tensor, dict[str, int]]:
         if not (finite := torch.isfinite(rows).all(dim=1)).all():
             raise ValueError(f"the embedding of {ids[int(finite.int().argmin())]!r} holds values that are not finite")
     except (SafetensorError, zipfile.BadZipFile, ValueError, TypeError, EOFError, OSError) as error:
-        what = f"the file cannot be used: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        what = f"the file cannot be used: {first_line(error)}"
         fix = f"save {name} [rows, features] and {role}_ids as safetensors or npz"
         raise RecipeError(what, where=str(path), fix=fix) from error
     return rows.float(), {item: number for number, item in enumerate(ids)}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.files import whole_folder, write_json
 from recipes.pointer_selector.config import PolicyConfig
 from recipes.pointer_selector.policy import PointerPolicy, choose_device, greedy
@@ -59,7 +59,7 @@ def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
         policy = PointerPolicy(PolicyConfig(**config["policy"]), config["query_width"], config["pool_width"])
         policy.load_state_dict(load_file(checkpoint / "model.safetensors"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        what = f"the selector cannot be read: {str(error).partition(chr(10))[0]}"
+        what = f"the selector cannot be read: {first_line(error)}"
         fix = "it was cut off or written by another version; train again"
         raise RecipeError(what, where=str(checkpoint), fix=fix) from error
     return policy.eval(), config

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from recipes.config import Recipe
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: host and port of the cluster's head."""
@@ -102,7 +102,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
         return None
     except RuntimeError as error:
         raise RecipeError(
-            f"this process cannot join the Ray cluster: {str(error).strip().splitlines()[0]}",
+            f"this process cannot join the Ray cluster: {first_line(error)}",
             where=f"{ADDRESS}={address}",
             fix="use one version of Python and Ray on all machines, and run the launcher on one of them",
         ) from error

@@ -14,7 +14,7 @@ from recipes.data.manifests import find_manifest
 from recipes.data.rows import read_rows, row_count
 from recipes.data.splits import Prompts
 from recipes.engines.columns import chat_of, engine_columns, prompt_column
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.model_files import local_model, positions
 from recipes.preflight.tools import prompt_schemas
 from recipes.written import written
@@ -119,7 +119,7 @@ def _open(key: PathKey) -> pq.ParquetFile:
         return pq.ParquetFile(key.path)
     except (pa.ArrowException, OSError) as error:
         raise RecipeError(
-            f"{key.path} cannot be read as parquet: {str(error).splitlines()[0]}",
+            f"{key.path} cannot be read as parquet: {first_line(error)}",
             where=f"{key.key}, from {key.source}",
             fix="make the file again",
         ) from error
@@ -167,7 +167,7 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
         schemas = prompt_schemas(recipe)
         counted = [count_split(Path(key.path), str(folder), text, schemas, trust_remote_code=trusted) for key in keys]
     except (RecipeError, OSError) as error:
-        return [f"the prompts are not counted: {str(error).splitlines()[0]}"]
+        return [f"the prompts are not counted: {first_line(error)}"]
     lengths, key, drops = sum(counted, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"
     total, over = lengths.total(), sum(count for length, count in lengths.items() if length > data.max_prompt_length)
     if not over:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.files import sha256
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def _from_hub(repository: str, split: str, revision: str, name: str | None) -> t
             revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
         return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
     except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RecipeError(
-            f"the hub's data set {repository} cannot be read: {first_line}",
+            f"the hub's data set {repository} cannot be read: {first_line(error)}",
             where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
             fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 where it is cached, or use another source (see --help)",
         ) from error

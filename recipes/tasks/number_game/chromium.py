@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.tasks.number_game.rules import Appearance, Deal, query
 
 PAGE = Path(__file__).with_name("web") / "index.html"
@@ -158,8 +158,7 @@ class ChromiumScreen:
             raise self._error(error, "the browser does not answer") from error
 
     def _error(self, error: Exception, what: str, fix: str = AGAIN) -> RecipeError:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return RecipeError(f"{what}: {first_line}", where=self.name, fix=fix)
+        return RecipeError(f"{what}: {first_line(error)}", where=self.name, fix=fix)
 
 
 Opener = Callable[[], ChromiumScreen]

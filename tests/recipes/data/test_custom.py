@@ -352,6 +352,14 @@ def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_
         assert named in mistake(lambda data=data: prepared("--data", data)).what
 
 
+def test_an_error_without_a_text_is_named_by_its_class(monkeypatch):
+    def fail(*arguments, **named):
+        raise TimeoutError
+
+    monkeypatch.setattr("datasets.load_dataset", fail)
+    assert mistake(lambda: prepared("--data", "org/set@train")).what.endswith("cannot be loaded: TimeoutError")
+
+
 def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path):
     rows = [{"frage": f"question {index}", "answer": "A", "options": ["one", "two"]} for index in range(20)]
     path, template = write(tmp_path, rows), tmp_path / "t.jinja"
