@@ -203,6 +203,8 @@ _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)"
 _MORE_OF_IT = re.compile(r"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]").match  # 7.2e1, 72², 72 1/2
 # In a field: another number behind a number (`5 or 7`, `8 \times 9`, `1/5`), and a formula around it: `5x`, `y+5`.
 _ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and)(?:\W|\\[A-Za-z]+)+)?[0-9]").match
+# A number that one of these multiplies: between braces `5 \text{ million}` is not 5.
+SCALES = re.compile(rf"[0-9][\W_]*({ANY['units']['scales']})s?\b", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?![mgshL]\b)[A-Za-z](?![A-Za-z])| ?(?:[*/_!<>≤≥]|[-+] ?[A-Za-z(\\]|\\[A-Za-z])").match
 _OPERAND = re.compile(r"(?:[-+*/^_<>≤≥]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
 
@@ -241,7 +243,7 @@ def read_number(how: str, text: str) -> str:
     behind, digits = text[end : end + LONGEST], ungrouped(digits)
     if behind[:1].isnumeric() or _MORE_OF_IT(behind):
         return ""
-    if how == "field" and (_ANOTHER(behind) or _OPERATOR(behind) or _OPERAND(text[: match.start()].rstrip(" ("))):
+    if how == "field" and (_ANOTHER(behind) or SCALES.match(text, end - 1) or _OPERATOR(behind) or _OPERAND(text[: match.start()].rstrip(" ("))):
         return ""
     return "-" + digits if (match[1] or match[2]) and digits not in ("", "0") else digits
 
@@ -276,7 +278,7 @@ def equal(some: Measure | None, other: Measure | None) -> bool:
 
 
 # Units: words of three letters or more behind a blank, Chinese and Japanese ones, % and °. Shorter ones are variables.
-_NAMED = rf"(?!(?:{ANY['units']['none']})\b)(?:[^\W\d_]{{3,}}|(?:{ANY['units']['short']})\b)"
+_NAMED = rf"(?!(?:{ANY['units']['none']}|{ANY['units']['scales']})\b)(?:[^\W\d_]{{3,}}|(?:{ANY['units']['short']})\b)"
 _UNIT = rf" ?[%°]| {_NAMED}(?:[ /*-]+[^\W\d_]+)*(?:\^[23])?| ?(?![{UNITS['numerals']}])[\u3040-\u9fff\uac00-\ud7af]+"
 _DIGITS = r"([0-9.][0-9.,' ]*?)"
 _MEASURE = re.compile(

@@ -141,9 +141,10 @@ def decided(ours: str, theirs: str) -> str:
     same_words = _WORD(lines[1]) and answers.bare(ours) == answers.bare(theirs)
     if lines[0] == lines[1] or same_words or answers.equal(measure, answers.measure(ours)):
         return "correct"
-    # `abc` and `cab`; `3 \text{ hours } 20 \text{ minutes}`; `52_8`; `\{1,2\}` and `1,2`
+    # `abc` and `cab`; `3 \text{ hours } 20 \text{ minutes}`; `52_8`; `5 \text{ million}` and `5`; `\{1,2\}` and `1,2`
     words, units, base = all(map(_WORDS, lines)), any(map(_UNITS, (ours, theirs))), any(map(_BASE, lines))
-    return "wrong" if words or units or base or ("⟦" in lines[1] and not _SET(lines[0])) else ""
+    scales = answers.SCALES.findall(lines[0]) != answers.SCALES.findall(lines[1])
+    return "wrong" if words or units or scales or base or ("⟦" in lines[1] and not _SET(lines[0])) else ""
 
 
 def formula(text: str) -> str:
