@@ -175,7 +175,9 @@ _OF_A_FILE = re.compile(r"^(?:from solution import [\w, *]+|unittest\.main\(.*\)
 _UNITTEST = """import unittest
 _result = unittest.TestResult()
 unittest.defaultTestLoader.loadTestsFromTestCase({}).run(_result)
-assert _result.wasSuccessful() and _result.testsRun"""
+assert _result.wasSuccessful()
+if _result.testsRun == len(_result.skipped):
+    raise SyntaxError("every test is skipped")"""
 
 
 def single_tests(text: str) -> list[str]:

@@ -110,6 +110,12 @@ class TestF(unittest.TestCase):
 if __name__ == "__main__":
     unittest.main()
 """
+SKIPPED = """import unittest
+class TestF(unittest.TestCase):
+    def test_f(self):
+        f(1)
+        self.skipTest("later")
+"""
 CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (x, x)}\n```"
 
 
@@ -138,3 +144,9 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
 def test_scores(response, truth, share, reason):
     result = dispatch.compute_score("code", response, json.dumps(truth))
     assert (result["score"], result["tests"], result["reason"], result["format"]) == (share, share, reason, 1.0)
+
+
+@needs_sandbox
+def test_tests_that_are_all_skipped_are_the_rows_fault():
+    result = dispatch.compute_score("code", ADD, json.dumps({"asserts": [SKIPPED]}))
+    assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
