@@ -243,7 +243,12 @@ def read_number(how: str, text: str) -> str:
     behind, digits = text[end : end + LONGEST], ungrouped(digits)
     if behind[:1].isnumeric() or _MORE_OF_IT(behind):
         return ""
-    if how == "field" and (_ANOTHER(behind) or SCALES.match(text, end - 1) or _OPERATOR(behind) or _OPERAND(text[: match.start()].rstrip(" ("))):
+    if how == "field" and (
+        _ANOTHER(behind)
+        or SCALES.match(text, end - 1)
+        or _OPERATOR(behind)
+        or _OPERAND(text[: match.start()].rstrip(" ("))
+    ):
         return ""
     return "-" + digits if (match[1] or match[2]) and digits not in ("", "0") else digits
 

@@ -191,15 +191,17 @@ def single_tests(text: str) -> list[str]:
     # What a script calls does not run here.
     body = [node for node in tree.body if not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))]
     used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
-    calls, runs = [], False
+    calls, runs, cases = [], False, set[str]()
     for node in body:
         name = getattr(node, "name", "")
         bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
         constant = isinstance(getattr(node, "value", None), ast.Constant)
         runs |= not (name or constant or isinstance(node, (ast.Import, ast.ImportFrom)))
+        if any("TestCase" in base or base in cases for base in bases):
+            cases.add(name)
         if name in used:
             continue
-        if any("TestCase" in base for base in bases):
+        if name in cases:
             calls.append(_UNITTEST.format(name))
         elif isinstance(node, ast.ClassDef) and name.startswith("Test"):
             raise TruthError(f"{name}: no classes of pytest's; make it a unittest.TestCase")

@@ -110,6 +110,16 @@ class TestF(unittest.TestCase):
 if __name__ == "__main__":
     unittest.main()
 """
+BY_BASE = """import unittest
+class Base(unittest.TestCase):
+    two = 2
+class TestTwo(Base):
+    def test_two(self):
+        self.assertEqual(f(self.two), 3)
+class TestThree(Base):
+    def test_three(self):
+        self.assertEqual(f(3), 5)
+"""
 SKIPPED = """import unittest
 class TestF(unittest.TestCase):
     def test_f(self):
@@ -139,6 +149,7 @@ CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (
         (ADD, {"asserts": [UNITTEST]}, 1.0, "correct"),
         (ADD, {"asserts": [f"{PYTEST}\nif __name__ == '__main__':\n    test_two()\n    test_three()"]}, 0.5, "partial"),
         (FUNCTION, {"asserts": [UNITTEST, "assert f(1) == [1]"]}, 0.5, "partial"),
+        (ADD, {"asserts": [BY_BASE]}, 0.5, "partial"),
     ],
 )
 def test_scores(response, truth, share, reason):
