@@ -28,14 +28,14 @@ def read(image: Any, folder: Path, files: Files) -> bytes:
     """The encoded file of a picture in a user's row, on white where it is transparent.
 
     Args:
-        image: bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes` or `path`.
+        image: bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes`, `path` or `url`.
         files: a path that is read is added.
 
     Raises:
         RecipeError: there is none, it cannot be read, or engines do not take it.
     """
     if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path")
+        image = image.get("bytes") or image.get("path") or image.get("url")
     text = repr(image)
     name, where = f"the image {text if len(text) <= 60 else f'{text[:57]}...'}", str(folder)
     if not image:
@@ -62,16 +62,21 @@ def _encoded(text: str, folder: Path, files: Files) -> bytes:
     if text.startswith("data:"):
         if not head.endswith(";base64"):
             raise ValueError("it is not data:image/...;base64,...")
-        return base64.b64decode(body, validate=True)
+        return _decoded(body)
     if text.startswith(("http://", "https://")):
         raise ValueError("it is an address, and nothing is downloaded")
     with suppress(ValueError):
-        if (data := base64.b64decode(text, validate=True)).startswith(SIGNATURES):
+        if (data := _decoded(text)).startswith(SIGNATURES):
             return data
     path = folder / Path(text.removeprefix("file://")).expanduser()
     data, facts = path.read_bytes(), path.stat()
     files[str(path)] = [facts.st_size, facts.st_mtime_ns]
     return data
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes that base64 writes, which may have line breaks."""
+    return base64.b64decode("".join(text.split()), validate=True)
 
 
 def remember(folder: Path, files: Files) -> None:

@@ -264,7 +264,7 @@ def _part(part: Any, images: list[Any], column: str, place: Place) -> str:
     if kind not in ("image", "image_url"):
         raise RecordError(f"{column}: the part {_abbreviated(part)} is neither text nor image", place, CHAT)
     found = next((part[name] for name in ("image", "image_url", "url", "path") if name in part), None)
-    images += [found.get("url", found) if isinstance(found, dict) else found] * (found is not None)
+    images += [found] * (found is not None)
     return IMAGE_MARK
 
 

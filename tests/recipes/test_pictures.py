@@ -32,6 +32,8 @@ STRIP = encoded(Image.new("RGB", (900, 4)))
         "a.png",
         TEXT,
         f"data:image/png;base64,{TEXT}",
+        base64.encodebytes(WHOLE).decode(),
+        {"url": f"data:image/png;base64,{TEXT}"},
     ],
     ids=lambda image: repr(image)[:20],
 )
@@ -46,6 +48,7 @@ def test_each_form_gives_the_file(tmp_path, image):
         (None, "empty"),
         ({"bytes": None, "path": None}, "empty"),
         ("https://example.org/0.png", "address"),
+        ({"url": "https://example.org/0.png"}, "address"),
         ("/home/maker/0.png", "No such file"),
         (TEXT[:400].swapcase() * 40, "iVBOR".swapcase()),
         (WHOLE[:60], "cannot be used"),
