@@ -222,12 +222,15 @@ def present(value: Any) -> Any:
 def _chat(prompt: Any, column: str, place: Place) -> list[Any] | None:
     """The chat messages of a prompt, which may be written as text; None where it is a question."""
     found = written(prompt)
-    if isinstance(prompt, str) and not (isinstance(found, list) and CHAT_BEGINS.match(prompt)):
-        if CHAT_BEGINS.match(prompt):
-            raise RecordError(f"{column} begins like chat messages, and is neither JSON nor Python", place, CHAT)
+    if isinstance(prompt, str):
+        first = found[0] if isinstance(found, list) and found else None
+        begins, keys = CHAT_BEGINS.match(prompt), {*first} if isinstance(first, dict) else set[str]()
         if not prompt.strip():
             raise RecordError(f"{column} is empty", place)
-        return None
+        if begins and not keys:
+            raise RecordError(f"{column} begins like chat messages, and is neither JSON nor Python", place, CHAT)
+        if not begins and not keys & {"role", "from"}:
+            return None
     if not isinstance(found, list) or not found:
         raise RecordError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages", place)
     return found

@@ -84,6 +84,7 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
         ("a.csv", "prompt,ground_truth,data_source\nq,['a' ... 'z'],x\n", "line 2"),
         ("a.parquet", b"PAR1 no", "a.parquet"),
         ("a.txt", LINE, "a.txt"),
+        ("a.jsonl", json.dumps({**GOOD, "prompt": json.dumps([{"name": "Ann", **CHAT[0]}])}), "line 1"),
         ("a.csv", "prompt,ground_truth\n", "a.csv"),
         ("a.jsonl", json.dumps({**GOOD, "prompt": [{"role": "assistant", "content": "Hello"}]}), "line 1"),
     ],
