@@ -134,6 +134,9 @@ def _compiled(path: Path) -> Template:
     return template
 
 
+KINDS = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+
+
 class _Part:
     """The rows of some files, made once and kept in a temporary file until it is known which split each belongs to."""
 
@@ -160,6 +163,7 @@ class _Part:
         system = _text(conversion.system_prompt, "data.system_prompt") if conversion.system_prompt else ""
         template = _compiled(conversion.template) if conversion.template else None
         places: dict[str, Place] = {}
+        truths: list[tuple[str, Place]] = []  # the type of the first one in verl's column, which has one type
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
@@ -168,6 +172,12 @@ class _Part:
                 row = _row(record, _messages(record, system, template), shown, conversion.columns)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
+                finished = record.finished if conversion.columns.engine == "verl" else None
+                if finished and (kind := KINDS.get(type(finished["reward_model"]["ground_truth"]))):
+                    truths = truths or [(kind, record.place)]
+                    if kind != truths[0][0]:
+                        what = f"the ground truth is {kind}, and that of {truths[0][1]} is {truths[0][0]}"
+                        raise RecordError(what, record.place, 'give all truths one type, for instance text: "5"')
             except RecordError as error:
                 mistakes.add(error)
                 continue
@@ -175,12 +185,11 @@ class _Part:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
-            keeps = record.finished is not None and conversion.columns.engine == "verl"
-            self._of_verl |= keeps
+            self._of_verl |= finished is not None
             for name, value in record.rest.items():
                 is_fraction = isinstance(value, float) and not value.is_integer()
                 self._whole[name] = self._whole.get(name, True) and not is_fraction
-            pickle.dump((row, None if keeps else record.rest, shown), self._kept)
+            pickle.dump((row, None if finished else record.rest, shown), self._kept)
         for place in marked if self.most_images else ():
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
@@ -478,7 +487,8 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
     if recipe.engine == "easyr1":
         return True
     message = getattr(schema.field(prompt_column(recipe)).type, "value_type", None)
-    if not (isinstance(message, pa.StructType) and isinstance(schema.field("reward_model").type, pa.StructType)):
+    objects = [field.type for field in schema if field.name in ("reward_model", "extra_info")]
+    if not isinstance(message, pa.StructType) or not all(isinstance(kind, pa.StructType) for kind in objects):
         return False
     return message.get_field_index("content") >= 0 and message.field("content").type in (pa.string(), pa.large_string())
 

@@ -100,7 +100,8 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
 
 def _hidden(row: dict[str, Any], text: str) -> list[str]:
     """The columns of `SHOWN` that a row has, its own or those of its file, and that its prompt does not contain."""
-    fields = written((row.get("extra_info") or {}).get("fields"))
+    extra = row.get("extra_info")
+    fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
     parts = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items() if value}
     return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]

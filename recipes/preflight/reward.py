@@ -112,7 +112,8 @@ EXAMPLE = {
 def _call(row: dict[str, Any], recipe: Recipe) -> Call:
     """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
     gold answers need the solution."""
-    source, extra = cast("str", row.get("data_source")), row.get("extra_info") or {}  # EasyR1's rows may have no source
+    source, extra = cast("str", row.get("data_source")), row.get("extra_info")  # EasyR1's rows may have no source
+    extra = extra if isinstance(extra, dict) else {}  # EasyR1's may be a text
     conversation = EXAMPLE if recipe.worker.rollout.tools else {}
     return Call(source, "", _truth(row, recipe), with_turns({**extra, **conversation}), row=extra.get("id"))
 

@@ -337,6 +337,20 @@ def test_rows_of_verl_keep_all_that_they_have_and_options_act_on_them(tmp_path, 
         assert prepared(*words, "--val_data", str(path))[0].data.train_files == str(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"extra_info": "from a book"}, "extra_info is 'from a book'"),
+        ({"reward_model": {"ground_truth": "5"}}, "the ground truth is text, and that of"),
+    ],
+)
+def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, change, named):
+    rows = [{"data_source": "x", "prompt": f"{i}?", "reward_model": {"ground_truth": i}} for i in range(9)]
+    rows[6] |= change
+    words = ["--data", str(write(tmp_path, rows)), "--reward_func", "examples/custom_task/my_reward.py"]
+    assert "line 7" in mistake(lambda: prepared(*words), named).where
+
+
 def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_path, monkeypatch):
     """A folder stands for a set on a hub: `datasets` loads both in one way."""
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from recipes.data.manifests import manifest_path
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import data_files
+from recipes.preflight import data_files, reward
 from tests.mistakes import mistake
 
 from .conftest import write_rows
@@ -43,6 +43,14 @@ def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, named):
     error = mistake(lambda: data_files.check_data(recipe), named)
     assert "data.val_files" in error.where
     assert "make it" not in error.fix, "the recipe's own file is another one"
+
+
+def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
+    for name in ("train", "test"):
+        change(files / f"{name}.parquet", "extra_info", "from a book")
+    recipe = make().model_copy(update={"engine": "easyr1"})
+    assert data_files.check_data(recipe)
+    assert isinstance(reward.trial(recipe), list)
 
 
 def test_a_batch_larger_than_the_data(make):
