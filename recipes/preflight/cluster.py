@@ -26,9 +26,15 @@ SCRIPT = "examples/cluster/ray_cluster.sh"
 HOW = f"start it with {SCRIPT} (docs/MULTI_NODE.md)"
 
 
+def named() -> str | None:
+    """The address of the cluster that `RAY_ADDRESS` names; None where there is none, as for Ray's word `local`."""
+    address = os.environ.get(ADDRESS)
+    return None if address == "local" else address or None
+
+
 def check_cluster(recipe: Recipe) -> list[str]:
     """Raise where the recipe needs several machines and no cluster is named, or `RAY_WAIT_MINUTES` is no number."""
-    address = os.environ.get(ADDRESS)
+    address = named()
     if not address and recipe.trainer.nnodes == 1:
         return []
     if not address:
@@ -55,7 +61,7 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     Raises:
         RecipeError: machines are missing after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
     """
-    wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, os.environ.get(ADDRESS)
+    wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, named()
     if not address:
         return
     minutes, logged = wait_minutes(), ""
@@ -145,7 +151,7 @@ def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
     Workers inherit the environment of their node's Ray, which was started before the run. Ray merges the JSON in
     `JOB` into the job's runtime environment (`ray.init`), as its own job submission does.
     """
-    if not os.environ.get(ADDRESS):
+    if named() is None:
         return {}
     job: dict[str, Any] = json.loads(os.environ.get(JOB) or "{}")
     environment = job.setdefault("runtime_env", {}).setdefault("env_vars", {})

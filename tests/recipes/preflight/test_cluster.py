@@ -18,7 +18,11 @@ def recipe(monkeypatch):
 
 
 def test_several_machines_need_the_name_of_a_cluster_and_one_needs_none(recipe, monkeypatch):
-    mistake(lambda: cluster.check_cluster(recipe), cluster.ADDRESS)
+    for none in (None, "", "local"):
+        if none is not None:
+            monkeypatch.setenv(cluster.ADDRESS, none)
+        mistake(lambda: cluster.check_cluster(recipe), cluster.ADDRESS)
+        assert cluster.job_variables({"A": "1"}) == {}
     monkeypatch.setenv(cluster.ADDRESS, "head:6379")
     assert "same paths" in cluster.check_cluster(recipe)[0]
 
