@@ -16,6 +16,9 @@ from omegaconf.errors import OmegaConfBaseException
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
+NOT_YAML = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, LookupError)
+"""What the readers raise: ValueError for a number of thousands of digits, the last two for tags such as `!!bool x`."""
+
 
 def shown_path(path: Path) -> str:
     """A path as messages show it: relative to the repository's root if it is inside."""
@@ -28,7 +31,7 @@ def read(path: Path) -> dict[str, Any]:
     shown = shown_path(path)
     try:
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+    except (OSError, *NOT_YAML) as error:
         problem = " ".join(str(error).split())
         raise RecipeError(f"cannot read {shown}: {problem}", where=str(path), fix="mend the file there") from error
     if not isinstance(tree, dict):
@@ -46,7 +49,7 @@ def parse(text: str) -> Any:
     """Parse one value as YAML; `1e-6` becomes a number, and text that is not valid YAML stays text."""
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError):  # the last: a number of thousands of digits
+    except NOT_YAML:
         return text
     return tree["value"]
 
