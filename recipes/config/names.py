@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from recipes.config.schema import Recipe, Setting, Source, leaves
 from recipes.config.schema.worker import VERL_PRECISIONS
-from recipes.config.variables import known_elsewhere, options, table
+from recipes.config.variables import CONTROLS, known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
 from recipes.settings.keys import VERL_GROUPS, groups
@@ -265,6 +265,9 @@ def _verl_has(name: str) -> bool:
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
+    if written in CONTROLS:
+        what, fix = f"{written} is a variable, and no key", f"write it before the command: {written}=... bash ..."
+        return RecipeError(what, where=source.where, fix=fix)
     if written.startswith(NATIVE) or name.split(".")[0] in table(NAMES)["roots"]:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)

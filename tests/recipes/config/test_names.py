@@ -20,6 +20,8 @@ HERE = Source("argument", "here")
         ("num_generations", "--rollout_n"),
         ("optim.learning_rate", "worker.actor.optim.lr"),
         ("data.train_batchsize", "data.train_batch_size"),
+        # a variable behind the command
+        ("HARDWARE", "before the command"),
         ("actor_rollout_ref.rollout.nn", "actor_rollout_ref.rollout.n"),
     ],
 )
