@@ -9,7 +9,7 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 module="$1" script="$2"
 shift 2
 machine="${HARDWARE:-}"
-case "${DRY_RUN:-0}" in 0 | false | no | off) dry="" ;; *) dry=1 ;; esac
+case "${DRY_RUN:-0}" in 0 | [Ff]* | [Nn]* | [Oo][Ff]*) dry="" ;; *) dry=1 ;; esac
 help=""
 words=("$@")
 for i in "${!words[@]}"; do # the set-up needs to know the arguments that decide the environment

@@ -179,7 +179,8 @@ def test_the_other_kind_of_machine_gets_an_environment_of_its_own(checkout):
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has GPUs")
 def test_gpus_that_are_not_there_are_an_error_before_anything_is_installed(checkout):
-    for done in (checkout.launch(HARDWARE="gpu"), checkout.launch("--hardware", "gpu")):
+    switched_off = checkout.launch(HARDWARE="gpu", DRY_RUN="False")
+    for done in (checkout.launch(HARDWARE="gpu"), checkout.launch("--hardware", "gpu"), switched_off):
         assert done.returncode == 1
         assert "HARDWARE=gpu, but this machine has no NVIDIA GPU" in done.stderr
         assert "fix: " in done.stderr
