@@ -209,6 +209,10 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if value and not {VALIDATED_AT, f"{name.rpartition('.')[0]}.temperature"} & given.keys():
             raise ValueError(f"give {VALIDATED_AT}, which decides it")
         return {} if value else {VALIDATED_AT: 0.0}
+    if name == "actor_rollout_ref.rollout.mode":
+        if value != "async":
+            raise ValueError("leave it out: async is the only mode that this version of verl has")
+        return None
     if name == CONTENTS:
         trainers = [part for part in (value if isinstance(value, list) else ()) if part != "hf_model"]
         if trainers not in (["model"], ["model", "optimizer", "extra"]):
