@@ -281,8 +281,9 @@ def _compared(recipe: Recipe) -> dict[str, list[str]]:
     folder = local_model(model.model_path)
     if folder is None or not weight_files(folder):
         return {}
-    files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weight_files(folder)]
-    state = json_sha256([version("transformers"), model_config(folder), files])
+    code = sorted(folder.glob("*.py")) if model.trust_remote_code else []
+    files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in [*weight_files(folder), *code]]
+    state = json_sha256([version("transformers"), model_config(folder), model.trust_remote_code, files])
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     known = home / "grpo-recipes" / "weights" / f"{state}.json"
     if found := read_json(known):

@@ -203,7 +203,7 @@ MODULES = {model.MODULES: ["model.layers.0.self_attn.q_proj", "model.layers.0.se
 
 
 @pytest.mark.parametrize("found", [{}, {model.UNREAD: ["v_head"]}, {model.MISSING: ["a", "b", "c", "d"]}])
-def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, tmp_path, monkeypatch, found):
+def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, files, tmp_path, monkeypatch, found):
     asked = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(model, "ask", lambda *_, **__: asked.append(1) or {**found, **MODULES})
@@ -213,6 +213,11 @@ def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, tmp_p
         else:
             assert len(model.check_weights(make())) == len(found)
     assert len(asked) == 1
+    if model.MISSING not in found:
+        for text in ("# a model of its own", "# which has changed"):
+            (files / "model" / "modeling.py").write_text(text)
+            model.check_weights(make("worker.actor.model.trust_remote_code=true"))
+        assert len(asked) == 3
 
 
 @pytest.mark.parametrize(
