@@ -128,7 +128,8 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
     if sizes is None:
         return None
     longest = -(-recipe.longest // actor.ulysses_size)
-    shards = native(recipe).get("actor_rollout_ref.actor.fsdp_config.fsdp_size", -1)
+    own_keys = {**native(recipe), **recipe.easyr1}
+    shards = own_keys.get("worker.actor.fsdp.fsdp_size", own_keys.get("actor_rollout_ref.actor.fsdp_config.fsdp_size"))
     plan = MemoryPlan(
         shape=sizes,
         gpu=gpu.total if gpu else None,

@@ -24,6 +24,7 @@ A10, H100, H200 = 23_028 << 20, 81_559 << 20, 143_771 << 20
 FOUR, SMOLLM2 = "Qwen/Qwen3-4B", "HuggingFaceTB/SmolLM2-135M-Instruct"
 VISION = "Qwen/Qwen2.5-VL-{}B-Instruct"
 SHARE, TOKENS = fit.KEYS["utilization"], fit.KEYS["update_tokens"]
+EASYR1_OF_TWO = ["engine=easyr1", "worker.actor.fsdp.fsdp_size=2"]
 ON_GPU = [f"{fit.KEYS[name]}=false" for name in ("offload_params", "offload_optimizer")]
 
 
@@ -188,10 +189,10 @@ def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them
         memory.check_memory(recipe_on(monkeypatch, size, on, *keys.values(), task=task, **named))
 
 
-def test_weights_are_sharded_over_the_group_that_verl_is_given(monkeypatch):
-    of_two = "+actor_rollout_ref.actor.fsdp_config.fsdp_size=2"
+@pytest.mark.parametrize("of_two", [["+actor_rollout_ref.actor.fsdp_config.fsdp_size=2"], EASYR1_OF_TWO])
+def test_weights_are_sharded_over_the_group_that_the_engine_is_given(monkeypatch, of_two):
     assert plans.plan_of(recipe_on(monkeypatch, H200, 8)).ranks == 8
-    assert plans.plan_of(recipe_on(monkeypatch, H200, 8, of_two)).ranks == 2
+    assert plans.plan_of(recipe_on(monkeypatch, H200, 8, *of_two)).ranks == 2
 
 
 def test_unchanged_verl_keeps_the_reference_in_the_type_of_its_weights(monkeypatch):
