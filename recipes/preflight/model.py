@@ -12,6 +12,7 @@ from typing import Any
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import divisors
 from recipes.config.names import template_arguments
+from recipes.config.schema import module_names
 from recipes.errors import RecipeError, counted
 from recipes.files import json_sha256, write_json
 from recipes.memory.shape import published_config
@@ -98,7 +99,7 @@ def _check_positions(recipe: Recipe) -> None:
 def _check_adapters(recipe: Recipe) -> None:
     """Raise for LoRA on embed_tokens, or on lm_head, which may be tied to it: such adapters cannot be merged."""
     lora = recipe.worker.actor.model.lora
-    named = sorted({"embed_tokens", "lm_head"} & {name.strip() for name in lora.target_modules.split(",")})
+    named = sorted({"embed_tokens", "lm_head"} & set(module_names(lora.target_modules)))
     if lora.rank and named and recipe.trainer.save_hf_model:
         raise recipe.error(
             f"an adapter of {named[0]} cannot become part of the model that is saved",
@@ -248,9 +249,9 @@ def check_weights(recipe: Recipe) -> list[str]:
 
 def _check_targets(recipe: Recipe, modules: list[str]) -> None:
     """Raise where a name of `target_modules` matches no linear module, as peft matches names."""
-    targets = recipe.worker.actor.model.lora.target_modules.split(",")
-    is_pattern = recipe.engine == "verl" and len(targets) == 1
-    unmatched = [name for name in targets if name != "all-linear" and not _matches(name.strip(), modules, is_pattern)]
+    named = module_names(recipe.worker.actor.model.lora.target_modules)
+    targets, is_pattern = ([named], recipe.engine == "verl") if isinstance(named, str) else (named, False)
+    unmatched = [name for name in targets if name != "all-linear" and not _matches(name, modules, is_pattern)]
     if unmatched:
         have = sorted({name.rpartition(".")[2] for name in modules})
         raise recipe.error(

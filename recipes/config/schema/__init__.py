@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe
-from recipes.config.schema.worker import verl_loss
+from recipes.config.schema.worker import module_names, verl_loss
 from recipes.settings.keys import Leaf, Section, Setting, Source, key, leaves
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "Source",
     "key",
     "leaves",
+    "module_names",
     "verl_loss",
 ]

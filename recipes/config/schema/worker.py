@@ -20,10 +20,10 @@ def _joined(value: Any) -> Any:
     return ",".join(str(name).strip(" '\"") for name in value) if isinstance(value, list) else value
 
 
-def _split_names(value: str) -> str | list[str]:
-    """Names joined by commas as a list; all-linear, or a regular expression, stays text."""
+def module_names(value: str) -> str | list[str]:
+    """Names joined by commas as a list; all-linear, or a regular expression, which may have commas, stays text."""
     names = [name.strip() for name in value.split(",") if name.strip()]
-    return names if len(names) > 1 or re.fullmatch(r"[\w.]+", value.strip()) else value.strip()
+    return names if all(re.fullmatch(r"[\w.]+", name) for name in names) else value.strip()
 
 
 def verl_loss(name: str) -> str:
@@ -46,7 +46,7 @@ class Lora(Section):
     alpha: int = key(64, "LORA_ALPHA", verl="{model}.lora_alpha", gt=0, needs="rank")
     """the adapters are scaled by alpha / rank"""
     target_modules: Annotated[str, BeforeValidator(_joined)] = key(
-        "all-linear", verl="{model}.target_modules", convert=_split_names, fixed=OTHER_ADAPTERS, needs="rank"
+        "all-linear", verl="{model}.target_modules", convert=module_names, fixed=OTHER_ADAPTERS, needs="rank"
     )
     """modules to adapt: all-linear, or names joined by commas"""
     exclude_modules: str | None = key(None, verl="{model}.exclude_modules", fixed=OTHER_ADAPTERS, needs="rank")

@@ -226,12 +226,13 @@ def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, files
         ("q_proj,v_projj", "v_projj"),
         ("nonsense", "nonsense"),
         ("*_proj", "*_proj"),
-        ("q_proj,.*_proj", ".*_proj"),
+        ("q_proj,.*_proj", "q_proj,.*_proj"),
         ("q_proj v_proj", "q_proj v_proj"),
         ("all-linear", None),
         ("[q_proj, 'v_proj']", None),
         ("self_attn.q_proj", None),
         (".*_proj", None),
+        (r".*\.\d{1,2}\..*[qv]_proj", None),
     ],
 )
 def test_adapters_are_of_modules_that_the_model_has(make, tmp_path, monkeypatch, named, unknown):
