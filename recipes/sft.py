@@ -29,8 +29,8 @@ from recipes import usage
 from recipes.config import Recipe, load, tasks
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
-from recipes.config.schema import leaves
-from recipes.config.variables import Argument, is_on, read_arguments, split_overlays
+from recipes.config.schema import Setting, Source
+from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
@@ -59,7 +59,7 @@ from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
-from recipes.settings.layers import flatten
+from recipes.settings.layers import flatten, merge, validated
 from recipes.yaml_text import read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
@@ -147,18 +147,16 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     keys = flatten(_compose([]))
     free = tuple(f"{name}." for name, value in keys.items() if value == {})
     groups = {name.split(".")[0] for name in keys} - {"data", "trainer"}
-    recipes_own, typed, given = dict(environ), [], []
-    for path, key in OF_TRAINER.items():
-        for name in leaves(Recipe)[path].info.variable.split():
-            if text := recipes_own.pop(name, ""):
-                typed.append(f"{key}={text}")
+    settings = [each for each in variable_settings(environ) if each.path in OF_TRAINER]
+    recipes_own = {name: text for name, text in environ.items() if name not in {each.spelled for each in settings}}
+    typed, given = [_of_trainer(each) for each in settings], []
     files, others = split_overlays(arguments)
     for each in read_arguments(others):
         name = each.key.lstrip("+")
         known = name in keys or name.startswith(free) or name.split(".")[0] in groups
         is_trainers = known and name != "engine" and not name.startswith(OF_BOTH)  # `engine` alone is the recipe's key
-        if each.key in OF_TRAINER:
-            typed.append(f"{OF_TRAINER[each.key]}={each.text}")
+        if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
+            typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
             typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
         else:
@@ -166,6 +164,12 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     words = dict.fromkeys(each.words for each in given)  # once, where an option sets several keys
     recipe = load(task, arguments=[*files, *(word for each in words for word in each)], environ=recipes_own)
     return composed(recipe, typed, given, files)
+
+
+def _of_trainer(setting: Setting) -> str:
+    """An override of verl's trainer. Raises RecipeError for a value that the recipe's key refuses, such as LR=inf."""
+    validated(Recipe, *merge(Recipe, [setting]))
+    return f"{OF_TRAINER[setting.path]}={setting.value}"
 
 
 OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs")

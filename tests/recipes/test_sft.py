@@ -57,6 +57,18 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
     assert train == f"train     {given}bash scripts/launch.sh custom {words} {model.split()[1]}"
 
 
+@pytest.mark.parametrize(
+    ("words", "environ", "where"),
+    [
+        ([], {"LR": "inf"}, "LR=inf"),
+        (["--epochs", "0"], {}, "--epochs 0"),
+        (["data.train_batch_size=-1"], {}, "data.train_batch_size=-1"),
+    ],
+)
+def test_a_number_that_no_training_can_have_is_named_as_it_was_typed(words, environ, where):
+    assert where in mistake(lambda: sft.plan("gsm8k", words, {**TINY, **environ})).where
+
+
 def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
     """A plan over rows with these worked answers."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
