@@ -141,6 +141,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         prompt=recipe.data.max_prompt_length if actor.ulysses_size == 1 else longest,
         tokens=require_resolved(actor.global_batch_size) * rollout.n * recipe.longest // max(1, recipe.n_gpus),
         image_share=recipe.data.max_prompt_length / recipe.longest if rollout.limit_images else 0.0,
+        show_once=rollout.n if _shows_once(recipe) else 1,
         liger=model.use_liger,
         fused=actor.use_fused_kernels,
         weight_bytes=number_bytes(actor.fsdp.torch_dtype),
@@ -158,6 +159,13 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
     )
     given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
     return fit.choose_settings(plan, given | _passes(recipe, plan))
+
+
+def _shows_once(recipe: Recipe) -> bool:
+    """Return whether the vision tower sees a picture once for the responses of a prompt
+    (recipes/engines/verl/pictures.py); every published model that reads pictures has such a tower."""
+    kind = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type", "qwen2_5_vl")
+    return recipe.engine == "verl" and recipe.trainer.patches and kind in ("qwen2_vl", "qwen2_5_vl")
 
 
 def explicit_settings(recipe: Recipe, plan: MemoryPlan) -> fit.Explicit:

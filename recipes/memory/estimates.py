@@ -79,6 +79,7 @@ class MemoryPlan:
     prompt: int = 0  # tokens of the longest prompt
     tokens: int = 0  # tokens of an update on one GPU at full length; 0: not known, so that several passes are assumed
     image_share: float = 0.0  # share of the tokens that stand for images
+    show_once: int = 1  # responses that follow one another and whose picture the vision tower sees once a pass
     recompute: bool = True  # the backward pass computes activations again (gradient checkpointing)
     liger: bool = False
     fused: bool = False  # the head keeps no logits
@@ -120,6 +121,13 @@ class MemoryPlan:
         """Bytes of the whole model."""
         frozen = self.frozen_bytes * self.shape.parameters if self.lora else 0
         return frozen + self.weight_bytes * self.trained
+
+    def activations(self, recompute: bool) -> tuple[float, float]:
+        """Bytes that each token of a pass with gradients holds, and bytes of one picture more, which a pass has where
+        responses of its first and of its last group are in other passes."""
+        token = self.shape.activations(recompute, self.image_share / self.show_once, self.liger)
+        cut = self.image_share * self.longest * self.shape.image_activations(recompute) if self.show_once > 1 else 0.0
+        return token, cut
 
     def weights(self) -> float:
         """Bytes of one rank's share of the weights."""
@@ -209,7 +217,8 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
 def _backward(plan: MemoryPlan) -> dict[str, float]:
     """Gradients are allocated while activations are freed: an update of one pass holds only the larger of the two."""
     shape, tokens = plan.shape, plan.update_tokens
-    held = tokens * shape.activations(plan.recompute, plan.image_share, plan.liger)
+    token, picture = plan.activations(plan.recompute)
+    held = tokens * token + picture
     layer = tokens * shape.layer_activations(plan.liger) if plan.recompute else 0.0
     gradients = 0.0 if plan.offload_all else plan.share(1)
     if not plan.accumulates:

@@ -120,7 +120,8 @@ def _with_update(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     times = 2 if shape.parameters < SMALL_MODEL else 1
 
     def fitting(most: int, recompute: bool) -> int:
-        tokens = int(max(0.0, free / (shape.activations(recompute, plan.image_share, plan.liger) + logits)))
+        token, picture = plan.activations(recompute)
+        tokens = int(max(0.0, (free - picture) / (token + logits)))
         return min(times * most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
     update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), explicit.get("recompute")

@@ -81,14 +81,18 @@ class Shape:
 
         Args:
             recompute: whether the backward pass computes layers again.
-            image_share: share of the tokens that stand for a part of an image.
+            image_share: share of the tokens that stand for a part of an image, which the vision tower sees.
             liger: whether liger's kernels take the place of transformers' own.
         """
         total = _kept(self.layer_activations(liger), self.hidden, self.layers, recompute) + 8 * self.hidden
-        if self.vision and image_share:
-            hidden, intermediate, layers, patches = self.vision
-            total += image_share * patches * _kept(2 * (8 * hidden + 3 * intermediate), hidden, layers, recompute)
-        return total
+        return total + image_share * self.image_activations(recompute)
+
+    def image_activations(self, recompute: bool) -> float:
+        """Bytes of activations that a token of an image holds in the vision tower."""
+        if self.vision is None:
+            return 0.0
+        hidden, intermediate, layers, patches = self.vision
+        return patches * _kept(2 * (8 * hidden + 3 * intermediate), hidden, layers, recompute)
 
 
 def _kept(layer: float, hidden: int, layers: int, recompute: bool) -> float:
