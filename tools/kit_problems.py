@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from recipes.tasks.shares import bucket_of
+from recipes.tasks.prepare import bucket_of
 
 LETTERS = "ABCD"
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}

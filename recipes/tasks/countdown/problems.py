@@ -10,7 +10,7 @@ from itertools import compress, product
 from typing import NamedTuple
 
 from recipes.data.rows import Dropped
-from recipes.tasks.shares import bucket_of
+from recipes.tasks.prepare import bucket_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from recipes.data.rows import Dropped, Row, Split, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.countdown.problems import Problem, Settings, generate, solved
-from recipes.tasks.tables import load_table
+from recipes.tasks.prepare import load_table
 
 DATA_SOURCE = "countdown"
 REPOSITORY = "Jiayi-Pan/Countdown-Tasks-3to4"

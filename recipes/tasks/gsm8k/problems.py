@@ -11,7 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from recipes.errors import RecipeError
-from recipes.tasks.shares import bucket_of
+from recipes.tasks.prepare import bucket_of
 
 MARK = "####"
 """The mark before the number at the end of a worked answer."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from recipes.data.rows import Row, Split, make_row
 from recipes.errors import RecipeError
 from recipes.tasks.gsm8k.problems import MARK, Question, generate
-from recipes.tasks.tables import load_table
+from recipes.tasks.prepare import load_table
 
 DATA_SOURCE = "gsm8k"
 ABILITY = "math"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recipes.data.rows import IMAGE_MARK, Dropped, Row, Split, make_row
 from recipes.tasks.number_game.collect import MOST_TOKENS, Round
 from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
-from recipes.tasks.tables import load_table
+from recipes.tasks.prepare import load_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

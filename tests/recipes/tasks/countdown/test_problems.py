@@ -11,7 +11,7 @@ from scipy import stats
 from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, expressions, generate, solve
 from recipes.tasks.countdown.rows import DATA_SOURCE, gold_response, ground_truth
-from recipes.tasks.shares import SHARES
+from recipes.tasks.prepare import SHARES
 
 
 def reachable(numbers):
