@@ -18,10 +18,21 @@ from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import BY_CONVERSION, leaves
 from recipes.data.lengths import count_split
-from recipes.data.manifests import Manifest, manifest_path, read_manifest
 from recipes.data.prepare import from_hub, is_to_make, make_missing
 from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records, whole
-from recipes.data.rows import IMAGE_MARK, Row, Split, content_id, make_row, schema_of, write_data, write_split
+from recipes.data.rows import (
+    IMAGE_MARK,
+    Manifest,
+    Row,
+    Split,
+    content_id,
+    make_row,
+    manifest_path,
+    read_manifest,
+    schema_of,
+    write_data,
+    write_split,
+)
 from recipes.data.splits import MOST_VALIDATION, Prompts
 from recipes.engines.columns import engine_columns, prompt_column
 from recipes.errors import RecipeError

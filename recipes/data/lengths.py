@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from recipes.data.manifests import find_manifest
+from recipes.data.rows import find_manifest
 from recipes.errors import RecipeError, first_line
 from recipes.files import write_whole
 from recipes.model_files import TOKENIZER_FILES

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recipes.data.manifests import find_manifest
-from recipes.data.rows import IMAGE_MARK, first_id
+from recipes.data.rows import IMAGE_MARK, find_manifest, first_id
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
 from recipes.rewards.easyr1 import unwrapped

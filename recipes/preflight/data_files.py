@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import used_rows
 from recipes.data.lengths import count_split
-from recipes.data.manifests import find_manifest
-from recipes.data.rows import read_rows, row_count
+from recipes.data.rows import find_manifest, read_rows, row_count
 from recipes.data.splits import Prompts
 from recipes.engines.columns import chat_of, engine_columns, prompt_column
 from recipes.errors import RecipeError, first_line

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective, path_keys
 from recipes.config.resolve import algorithm
-from recipes.data.manifests import find_manifest
+from recipes.data.rows import find_manifest
 from recipes.drawing import markdown
 from recipes.errors import counted
 from recipes.files import sha256

@@ -16,7 +16,7 @@ from recipes.config.resolve import ESTIMATOR, algorithms, changes
 from recipes.config.rewards import shown_reward
 from recipes.config.schema import leaves
 from recipes.config.variables import read_arguments, split_overlays, variable_names
-from recipes.data.manifests import find_manifest
+from recipes.data.rows import find_manifest
 from recipes.drawing import templates
 from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_checkpoint
 from recipes.files import FULL, full_disk, write_whole

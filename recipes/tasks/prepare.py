@@ -10,8 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.data.manifests import Manifest
-from recipes.data.rows import CountedBy, Dropped, Row, Split, write_data
+from recipes.data.rows import CountedBy, Dropped, Manifest, Row, Split, write_data
 from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError, counted, first_line
 from recipes.files import sha256

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.manifests import read_manifest
+from recipes.data.rows import read_manifest
 from recipes.tasks.countdown.problems import bucket
 
 

@@ -7,8 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.manifests import manifest_path, read_manifest
-from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, schema_of, write_data
+from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, manifest_path, read_manifest, schema_of, write_data
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.files import sha256

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.config import load
-from recipes.data.manifests import read_manifest
-from recipes.data.rows import write_split
+from recipes.data.rows import read_manifest, write_split
 from recipes.evaluation import plan
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.manifests import manifest_path
+from recipes.data.rows import manifest_path
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import data_files, reward

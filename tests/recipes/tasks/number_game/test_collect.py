@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from recipes.data.manifests import read_manifest
+from recipes.data.rows import read_manifest
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import from_hub, problem
 from recipes.tasks.number_game.rules import START, Settings, points

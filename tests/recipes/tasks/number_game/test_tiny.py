@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 
-from recipes.data.manifests import read_manifest
+from recipes.data.rows import read_manifest
 from recipes.files import sha256
 from recipes.paths import ROOT
 
