@@ -22,7 +22,7 @@ from rich.table import Table
 
 from recipes.config import Recipe, load
 from recipes.config.gpus import plan_of
-from recipes.data.prepare import make_missing
+from recipes.data.custom import make_missing
 from recipes.errors import RecipeError, reported_errors
 from recipes.memory.estimates import GENERATE, gpu_phases
 from recipes.memory.fit import KEYS
