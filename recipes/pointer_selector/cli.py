@@ -51,8 +51,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     import torch
 
     from recipes.pointer_selector.evaluation import evaluate
-    from recipes.pointer_selector.policy import choose_device
     from recipes.pointer_selector.preparation import prepare
+    from recipes.pointer_selector.selector import choose_device
     from recipes.pointer_selector.training import RunLog, Trainer
 
     torch.set_num_threads(recipe.trainer.threads)

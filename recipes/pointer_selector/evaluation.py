@@ -16,8 +16,8 @@ from recipes.errors import RecipeError
 from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
 from recipes.pointer_selector.dataset import PointerData, collate
-from recipes.pointer_selector.policy import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.pointer_selector.selector import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
 

@@ -1,23 +1,246 @@
-"""Trained selectors: saved, loaded, and used: `PointerSelector.from_pretrained(folder).select(query, pool, shots)`.
+"""The policy, a bi-encoder whose query attends over its pool and points at one example after another, and decoding.
 
-A checkpoint is a folder with config.json and model.safetensors. An experiment's folder holds two, `warm_up` and `best`.
+Shapes: B queries, K pool slots (padded), N candidate sequences a query, S picks, H hidden size. A checkpoint is a
+folder with config.json and model.safetensors; an experiment's folder holds two, `warm_up` and `best`. Trained selectors
+are used by `PointerSelector.from_pretrained(folder).select(query, pool, shots)`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from recipes.errors import RecipeError, first_line
 from recipes.files import whole_folder, write_json
 from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.policy import PointerPolicy, choose_device, greedy
+
+HEADS = 4
+"""Attention heads; `policy.hidden` is a multiple of it."""
+MASKED = -1e9
+"""Logit of a slot that may not be picked. Finite, so that a row without any free slot gives no NaN."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Results of one pass over a pool, for every step of decoding."""
+
+    state: Tensor  # [B, H], the query after attention
+    keys: Tensor  # [B, K, H], unit vectors that scores are taken against
+    values: Tensor  # [B, K, 2H], each slot's part of gate and proposal, so that a step only projects the state
+    mask: Tensor  # [B, K], true where the slot holds an example
+
+
+class Tower(nn.Module):
+    """One side of the bi-encoder: a projection to H, then a residual two-layer perceptron."""
+
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, hidden, bias=False)
+        self.norm = nn.LayerNorm(hidden)
+        self.widen = nn.Linear(hidden, hidden)
+        self.narrow = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[..., width] -> [..., H]."""
+        projected = self.project(functional.normalize(inputs, dim=-1)) * math.sqrt(self.norm.normalized_shape[0])
+        update = self.narrow(self.dropout(functional.gelu(self.widen(self.norm(projected)))))
+        total: Tensor = projected + update
+        return total
+
+
+class CrossAttention(nn.Module):
+    """The query attends over its pool; residual, then LayerNorm."""
+
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.query = nn.Linear(hidden, hidden)
+        self.key_value = nn.Linear(hidden, 2 * hidden)
+        self.out = nn.Linear(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, state: Tensor, pool: Tensor, mask: Tensor) -> Tensor:
+        """[B, H], [B, K, H], [B, K] -> [B, H]."""
+        batch, slots, hidden = pool.shape
+        query = self.query(state).view(batch, HEADS, 1, hidden // HEADS)
+        key, value = self.key_value(pool).view(batch, slots, 2, HEADS, -1).permute(2, 0, 3, 1, 4)
+        scores = (query @ key.transpose(-1, -2)) / math.sqrt(hidden // HEADS)
+        weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
+        found = self.out((weights @ value).reshape(batch, hidden))
+        after: Tensor = self.norm(state + self.dropout(found))
+        return after
+
+
+class PointerPolicy(nn.Module):
+    """Picks S examples out of a pool of K for a query, one at a time, without replacement."""
+
+    def __init__(self, config: PolicyConfig, query_width: int, pool_width: int) -> None:
+        super().__init__()
+        self.config, self.query_width, self.pool_width = config, query_width, pool_width
+        hidden = config.hidden
+        self.query_tower = Tower(query_width, hidden, config.dropout)
+        self.pool_tower = Tower(pool_width, hidden, config.dropout)
+        attention = [CrossAttention(hidden, config.dropout) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(attention)
+        branch_ends = [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)]
+        self.gate_state = nn.Linear(hidden, 2 * hidden)
+        self.gate_pick = nn.Linear(hidden, 2 * hidden, bias=False)
+        self.state_norm = nn.LayerNorm(hidden)
+        self._initialise(branch_ends)
+
+    def _initialise(self, branch_ends: Sequence[nn.Linear]) -> None:
+        """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
+
+        Both towers start with one orthogonal projection, so that cosine scores are close to those of the embeddings.
+        Where queries and pool have embeddings of different widths, each tower starts with a projection of its own.
+        """
+        for branch in branch_ends:
+            nn.init.zeros_(branch.weight)
+            nn.init.zeros_(branch.bias)
+        nn.init.constant_(self.gate_state.bias[: self.config.hidden], -3.0)
+        nn.init.orthogonal_(self.query_tower.project.weight)
+        nn.init.orthogonal_(self.pool_tower.project.weight)
+        if self.query_width == self.pool_width:
+            self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the weights are."""
+        return self.gate_state.weight.device
+
+    def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:
+        """Pass over the pool once: query [B, Dq], pool [B, K, Dp], mask [B, K] -> what decoding needs."""
+        state, slots = self.query_tower(query), self.pool_tower(pool)
+        for layer in self.layers:
+            state = layer(state, slots, mask)
+        return Encoded(state, functional.normalize(slots, dim=-1), self.gate_pick(slots), mask)
+
+    def log_probs(self, encoded: Encoded, state: Tensor, free: Tensor) -> Tensor:
+        """Return log-probability of each slot as the next pick: state [B, N, H], free [B, N, K] -> [B, N, K]."""
+        scores = functional.normalize(state, dim=-1) @ encoded.keys.transpose(-1, -2) / self.config.temperature
+        return scores.masked_fill(~free, MASKED).log_softmax(-1)
+
+    def update(self, encoded: Encoded, state: Tensor, picks: Tensor) -> Tensor:
+        """Return the state after a pick, through a gate as in a GRU: [B, N or 1, H], picks [B, N] -> [B, N, H]."""
+        batch, slots, _ = encoded.values.shape
+        rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
+        picked = encoded.values.flatten(0, 1)[rows]  # whole rows: faster than a gather along 2H, forward and backward
+        gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
+        after: Tensor = self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
+        return after
+
+    def step_log_probs(
+        self, inputs: tuple[Tensor, Tensor, Tensor], pointers: Tensor, steps: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
+
+        Candidates sorted by their number of picks take the least work: a step leaves out the leading candidates that
+        have no pick at this step in any query.
+
+        Args:
+            inputs: the arguments of `encode`.
+            pointers: [B, N, S], slots; 0 where `steps` is false.
+            steps: [B, N, S], true where the candidate has a pick.
+
+        Returns:
+            Log-probabilities [B, N, S], and the entropies in nats of the steps' distributions [B, N, S], without
+            gradient; both are 0 where `steps` is false.
+        """
+        encoded = self.encode(*inputs)
+        picks = pointers.shape[-1]
+        state, free = encoded.state[:, None], encoded.mask[:, None]  # before the first pick one row serves all N
+        first = steps.any(0).int().argmax(0).tolist()
+        chosen, entropies = [], []
+        for step in range(picks):
+            begin, pick = first[step], pointers[:, first[step] :, step]
+            log_probs = self.log_probs(encoded, state, free)
+            entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
+            here = log_probs.expand(-1, pick.shape[1], -1).gather(-1, pick[..., None]).squeeze(-1)
+            chosen.append(functional.pad(here, (begin, 0)))
+            entropies.append(functional.pad(entropy.expand_as(here), (begin, 0)))
+            if step + 1 < picks:
+                skip = first[step + 1] - begin  # candidates that end here need no further state
+                pick = pick[:, skip:]
+                if step:
+                    state, free = state[:, skip:], free[:, skip:]
+                free = free.expand(-1, pick.shape[1], -1).scatter(-1, pick[..., None], False)
+                state = self.update(encoded, state, pick)
+        return torch.stack(chosen, -1) * steps, torch.stack(entropies, -1) * steps
+
+
+def greedy(policy: PointerPolicy, encoded: Encoded, shots: int) -> Tensor:
+    """Return the most likely slot at each step: picks [B, S]."""
+    walk = _walk(policy, encoded, 1, shots, lambda log_probs, _: log_probs.argmax(-1))
+    return torch.cat([pick for _, pick in walk], -1)
+
+
+def sample(policy: PointerPolicy, encoded: Encoded, shots: int, draws: int, generator: torch.Generator) -> Tensor:
+    """Return `draws` sequences a query: picks [B, N, S].
+
+    For each pick one uniform number chooses a slot through the cumulative distribution, so that neither the padding of
+    a pool nor the values of other queries in the batch change what the same stream of numbers draws.
+    """
+    uniform = torch.rand(len(encoded.state), draws, shots, generator=generator).to(encoded.state.device).double()
+
+    def choose(log_probs: Tensor, step: int) -> Tensor:
+        cumulative = log_probs.exp().double().cumsum(-1)
+        below = uniform[..., step] * cumulative[..., -1]  # less than the total, so a slot with probability is found
+        return torch.searchsorted(cumulative, below[..., None], right=True).squeeze(-1)
+
+    return torch.stack([pick for _, pick in _walk(policy, encoded, draws, shots, choose)], -1)
+
+
+def exact_kl(
+    policy: PointerPolicy, reference: PointerPolicy, inputs: tuple[Tensor, Tensor, Tensor], picks: Tensor
+) -> Tensor:
+    """Return KL(policy || reference) of the next pick, summed over slots and over the steps along `picks`: [B, N].
+
+    With `picks` [B, N, S] drawn from the policy, the mean over draws estimates the KL of whole sequences without bias,
+    whereas k3 over logged candidates does not.
+    """
+    _, rows, shots = picks.shape
+    walks = [_walk(p, p.encode(*inputs), rows, shots, lambda _, step: picks[..., step]) for p in (policy, reference)]
+    # Slots that are not free have probability 0 and finite logarithms, so they add nothing.
+    return sum((here.exp() * (here - there)).sum(-1) for (here, _), (there, _) in zip(*walks, strict=True))
+
+
+def _walk(
+    policy: PointerPolicy, encoded: Encoded, rows: int, shots: int, choose: Callable[[Tensor, int], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pick by pick: log-probabilities of the slots [B, N, K], and the pick [B, N] that `choose` makes of them."""
+    state = encoded.state[:, None].expand(-1, rows, -1)
+    free = encoded.mask[:, None].expand(-1, rows, -1)
+    for step in range(shots):
+        log_probs = policy.log_probs(encoded, state, free)
+        pick = choose(log_probs, step)
+        yield log_probs, pick
+        if step + 1 < shots:
+            free = free.scatter(-1, pick[..., None], False)
+            state = policy.update(encoded, state, pick)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
+
+    Raises:
+        RecipeError: a GPU was asked for and torch sees none.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "gpu" and not available:
+        what = "a GPU was asked for, and torch sees none"
+        raise RecipeError(what, where="trainer.device", fix="use auto or cpu")
+    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+
 
 WARM_UP, BEST = "warm_up", "best"
 

@@ -26,8 +26,8 @@ from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
-from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.pointer_selector.selector import PointerPolicy
 from recipes.settings.layers import flatten
 
 PROGRESS = "progress.json"

@@ -8,8 +8,8 @@ import torch
 
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.policy import PointerPolicy
 from recipes.pointer_selector.preparation import read_data
+from recipes.pointer_selector.selector import PointerPolicy
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.pointer_selector.policy import exact_kl, greedy, sample
-from recipes.pointer_selector.selector import PointerSelector, save
+from recipes.pointer_selector.selector import PointerSelector, exact_kl, greedy, sample, save
 from tests.mistakes import mistake
 from tests.recipes.pointer_selector.pointer_reference import sequence_log_probs
 
