@@ -17,8 +17,7 @@ import typer
 
 from recipes.errors import reported_errors
 from recipes.paths import data_dir
-from recipes.tasks.countdown.problems import PRESETS
-from recipes.tasks.countdown.rows import counted_by, from_hub, generated, multiset
+from recipes.tasks.countdown.problems import PRESETS, counted_by, from_hub, generated, multiset
 from recipes.tasks.prepare import prepare
 
 FOLDERS = {"paper": "countdown", "tiny": "countdown_tiny"}

@@ -18,7 +18,7 @@ import typer
 from recipes.data.rows import Split
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT, data_dir
-from recipes.tasks.gsm8k.rows import PUBLISHED, SIZES, Calculate, counted_by, generated, published
+from recipes.tasks.gsm8k.problems import PUBLISHED, SIZES, Calculate, counted_by, generated, published
 from recipes.tasks.prepare import prepare
 
 # Preset -> (folder under artifacts/data, source where none is given).

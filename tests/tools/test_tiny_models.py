@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from recipes.paths import ROOT
 from recipes.rewards.loading import load_reward
-from recipes.tasks.countdown.problems import bucket
-from recipes.tasks.countdown.rows import ground_truth
+from recipes.tasks.countdown.problems import bucket, ground_truth
 from recipes.tasks.gsm8k.problems import word_problems
 from tests.reward_functions.sandboxes import needs_sandbox
 from tools.tiny_models import pretrain

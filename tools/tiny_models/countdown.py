@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from recipes.tasks.countdown import problems
-from recipes.tasks.countdown.problems import PRESETS, bucket, generate, text
-from recipes.tasks.countdown.rows import gold_response, ground_truth, prompt
+from recipes.tasks.countdown.problems import PRESETS, bucket, generate, gold_response, ground_truth, prompt, text
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
 

@@ -10,6 +10,7 @@ from itertools import islice
 
 from recipes.tasks.gsm8k.problems import (
     BOXES,
+    INSTRUCTION,
     ITEMS,
     MARK,
     NAMES,
@@ -17,9 +18,10 @@ from recipes.tasks.gsm8k.problems import (
     RESULTS,
     TEMPLATES,
     WordProblem,
+    gold_response,
+    prompt,
     word_problems,
 )
-from recipes.tasks.gsm8k.rows import INSTRUCTION, gold_response, prompt
 from tools.tiny_models.pretrain import Problem
 from tools.tiny_models.text import Example, Shape, TextTask
 

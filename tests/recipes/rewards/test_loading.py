@@ -3,8 +3,7 @@
 import pytest
 
 from recipes.rewards.loading import load_reward
-from recipes.tasks.countdown.problems import Problem
-from recipes.tasks.countdown.rows import rows
+from recipes.tasks.countdown.problems import Problem, rows
 from recipes.tasks.prepare import require_full_marks
 from tests.mistakes import mistake
 

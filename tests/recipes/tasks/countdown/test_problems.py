@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recipes.rewards.loading import load_reward
-from recipes.tasks.countdown.problems import PRESETS, Settings, bucket, expressions, generate, solve
-from recipes.tasks.countdown.rows import DATA_SOURCE, gold_response, ground_truth
+from recipes.tasks.countdown.problems import (
+    DATA_SOURCE,
+    PRESETS,
+    Settings,
+    bucket,
+    expressions,
+    generate,
+    gold_response,
+    ground_truth,
+    solve,
+)
 from recipes.tasks.prepare import SHARES
 
 

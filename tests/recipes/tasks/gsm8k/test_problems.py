@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.tasks.gsm8k.problems import LARGEST_RESULT, TEMPLATES, Question, generate
-from recipes.tasks.gsm8k.rows import canonical, count_steps, rows, split_answer
+from recipes.tasks.gsm8k.problems import (
+    LARGEST_RESULT,
+    TEMPLATES,
+    Question,
+    canonical,
+    count_steps,
+    generate,
+    rows,
+    split_answer,
+)
 from tests.mistakes import mistake
 
 ANNOTATION = re.compile(r"(\d+) ([-+*/]) (\d+) = <<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)")
