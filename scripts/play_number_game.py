@@ -25,8 +25,17 @@ from recipes.rewards.loading import load_reward
 from recipes.statistics import Interval
 from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Episode, planned
-from recipes.tasks.number_game.play import Agent, GameResult, Server, play
-from recipes.tasks.number_game.report import Summary, compare, draw_strip, read_games, summarise
+from recipes.tasks.number_game.play import (
+    Agent,
+    GameResult,
+    Server,
+    Summary,
+    compare,
+    draw_strip,
+    play,
+    read_games,
+    summarise,
+)
 from recipes.tasks.number_game.rules import DEFAULT_SCREEN, PRESETS, Settings
 
 

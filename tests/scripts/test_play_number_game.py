@@ -6,8 +6,7 @@ from dataclasses import asdict
 from PIL import Image
 
 from recipes.tasks.number_game.collect import Episode
-from recipes.tasks.number_game.play import GameResult, GameRound, Server
-from recipes.tasks.number_game.report import compare, read_games, summarise
+from recipes.tasks.number_game.play import GameResult, GameRound, Server, compare, read_games, summarise
 
 
 def result(number, rights, *, temperature=0.0):

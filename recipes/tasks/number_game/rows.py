@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.data.rows import IMAGE_MARK, Dropped, Row, Split, make_row
-from recipes.tasks.number_game.collect import MOST_TOKENS, Round
-from recipes.tasks.number_game.pixels import BrokenPNG, as_png, fitted, size
+from recipes.tasks.number_game.collect import MOST_TOKENS, BrokenPNG, Round, as_png, fitted, size
 from recipes.tasks.prepare import load_table
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from recipes.tasks.number_game.pixels import BrokenPNG, fitted, size
+from recipes.tasks.number_game.collect import BrokenPNG, fitted, size
 
 
 def encoded(picture, kind="PNG"):

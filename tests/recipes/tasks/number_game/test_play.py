@@ -10,8 +10,7 @@ from recipes.errors import RecipeError
 from recipes.rewards.loading import load_reward
 from recipes.tasks.number_game import play as player
 from recipes.tasks.number_game.chromium import windows
-from recipes.tasks.number_game.collect import planned
-from recipes.tasks.number_game.pixels import decoded
+from recipes.tasks.number_game.collect import decoded, planned
 from recipes.tasks.number_game.play import Agent, Server, play, read_result
 from recipes.tasks.number_game.rules import Settings
 
