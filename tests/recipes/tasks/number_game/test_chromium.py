@@ -1,11 +1,10 @@
 """The page in a real Chromium: it judges as rules.py does, draws by seed, looks as it should; its faults are named."""
 
-import _thread
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -116,10 +115,11 @@ class Stub:
 def test_ctrl_c_waits_until_the_windows_are_closed(monkeypatch):
     """A thread in a browser's library while Python ends is a crash."""
     done, closed, stop = [], [], threading.Event()
-    monkeypatch.setattr(chromium, "threading", SimpleNamespace(Event=lambda: stop, Thread=threading.Thread))
+    monkeypatch.setattr(chromium, "Event", lambda: stop)
 
     def work(screen, job):
-        _thread.interrupt_main()
+        time.sleep(0.5)  # all windows are open
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         assert stop.wait(60)
         time.sleep(0.5)
         done.append(job)
