@@ -9,8 +9,11 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from PIL.Image import Image, Resampling
+
+from recipes import pictures
 from recipes.files import whole_folder
 from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
 from recipes.tasks.number_game.rules import (
@@ -25,85 +28,37 @@ from recipes.tasks.number_game.rules import (
     points,
 )
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-SIGNATURE, END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-
-
-class BrokenPNG(Exception):
-    """The bytes are no PNG, or not a whole one."""
-
-
-def decoded(data: bytes) -> Image:
-    """The picture of a PNG, decoded to its last pixel.
-
-    Raises:
-        BrokenPNG: the bytes are empty, no PNG, cut short or damaged.
-    """
-    import PIL.Image
-
-    if not data.startswith(SIGNATURE):
-        raise BrokenPNG(f"{len(data)} bytes that begin with {data[:8]!r} are no PNG")
-    if END not in data[-256:]:  # Pillow accepts pictures whose last bytes are missing
-        raise BrokenPNG(f"a PNG of {len(data)} bytes is cut short")
-    try:
-        picture = PIL.Image.open(io.BytesIO(data), formats=("PNG",))
-        picture.load()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise BrokenPNG(f"a PNG of {len(data)} bytes is broken: {error}") from error
-    return picture
-
-
-def size(data: bytes) -> tuple[int, int]:
-    """Width and height from a PNG's header."""
-    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-
-
-def as_png(data: bytes) -> bytes:
-    """A JPEG, WebP or BMP as PNG; bytes that begin as a PNG are returned unchanged and unchecked.
-
-    Raises:
-        BrokenPNG: the picture cannot be read.
-    """
-    import PIL.Image
-
-    if data.startswith(SIGNATURE):
-        return data
-    try:
-        return _encoded(PIL.Image.open(io.BytesIO(data), formats=("JPEG", "WEBP", "BMP")).convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise BrokenPNG(f"{len(data)} bytes are no picture: {error}") from error
-
-
-def fitted(data: bytes, tokens: int) -> bytes:
-    """A PNG whose sides are multiples of 28 and which takes at most `tokens` tokens; unchanged if it is so already.
-
-    A larger screenshot is scaled down; its aspect ratio is kept up to rounding to whole patches.
-    """
-    import PIL.Image
-
-    picture = decoded(data)
-    scale = min(1.0, (tokens * PATCH * PATCH / (picture.width * picture.height)) ** 0.5)
-    columns, lines = (max(1, round(side * scale / PATCH)) for side in picture.size)
-    while columns * lines > tokens:
-        columns, lines = (columns - 1, lines) if columns > lines else (columns, lines - 1)
-    target = columns * PATCH, lines * PATCH
-    if picture.size == target:
-        return data
-    return _encoded(picture.convert("RGB").resize(target, PIL.Image.Resampling.LANCZOS))
-
-
-def _encoded(picture: Image) -> bytes:
-    out = io.BytesIO()
-    picture.save(out, format="PNG")
-    return out.getvalue()
-
-
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
 MISTAKES = 0.25
 MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template it stays under max_prompt_length 1024
+
+
+def decoded(data: bytes) -> Image:
+    """The picture of an encoded file, decoded to its last pixel. Raises ValueError where it is none, or not whole."""
+    picture: Image = pictures.open_image(data)
+    try:
+        picture.load()
+    except (OSError, SyntaxError) as error:
+        raise ValueError(str(error)) from error
+    return picture
+
+
+def fitted(data: bytes) -> bytes:
+    """A picture as a PNG whose sides are multiples of 28 and which takes at most `MOST_TOKENS`; such a PNG unchanged.
+
+    A larger picture is scaled down; its aspect ratio is kept up to rounding to whole patches.
+    """
+    picture, out = decoded(data), io.BytesIO()
+    scale = min(1.0, (MOST_TOKENS * PATCH * PATCH / (picture.width * picture.height)) ** 0.5)
+    columns, lines = (max(1, round(side * scale / PATCH)) for side in picture.size)
+    while columns * lines > MOST_TOKENS:
+        columns, lines = (columns - 1, lines) if columns > lines else (columns, lines - 1)
+    target = columns * PATCH, lines * PATCH
+    if picture.size == target and picture.format == "PNG":
+        return data
+    picture.convert("RGB").resize(target, Resampling.LANCZOS).save(out, "PNG")
+    return out.getvalue()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +134,7 @@ class Journal:
         try:
             for each in self.rounds([episode]):
                 decoded(each.image)
-        except (OSError, ValueError, LookupError, BrokenPNG):
+        except (OSError, ValueError, LookupError):
             return False
         return True
 
@@ -232,7 +187,15 @@ def collect(
     on_episode(sum(len(episode.deals) for episode in episodes) - rounds)
 
     def work(screen: ChromiumScreen, episode: Episode) -> None:
-        journal.write(episode, *_play(screen, episode))
+        images, scores = list[bytes](), list[int]()
+
+        def tap(deal: Deal, image: bytes, score: int) -> int:
+            images.append(image)
+            scores.append(score)
+            return episode.taps[len(images) - 1]
+
+        play_rounds(screen, episode, tap)
+        journal.write(episode, images, scores)
         on_episode(len(episode.deals))
 
     if missing:
@@ -240,18 +203,25 @@ def collect(
     return Collected(len(episodes) - len(missing), len(missing), rounds)
 
 
-def _play(screen: ChromiumScreen, episode: Episode) -> tuple[list[bytes], list[int]]:
-    """The screenshots and the scores that they show; the page must agree with the rules on everything."""
-    images, scores, score = [], [], START
+def play_rounds(screen: ChromiumScreen, episode: Episode, tap: Callable[[Deal, bytes, int], int]) -> int:
+    """Play an episode and return its final score.
+
+    Args:
+        tap: returns the card to tap, given a round's deal, its screenshot and the score that it shows.
+
+    Raises:
+        RecipeError: the page contradicts the rules on a round's light, digits, score or verdict.
+    """
+    score = START
     screen.open(episode.rounds, episode)
-    for deal, tap in zip(episode.rounds, episode.taps, strict=True):
-        images.append(fitted(screen.screenshot(), MOST_TOKENS))
-        scores.append(score)
+    for deal in episode.rounds:
         check_agreement(screen, f"{episode.key}: the page shows", screen.deal(), deal)
         check_agreement(screen, f"{episode.key}: the page's score is", screen.score(), score)
-        right = tap == deal.answer
-        what = f"{episode.key}: card {tap} of {deal.code} is"
-        check_agreement(screen, what, screen.choose(tap), "right" if right else "wrong")
+        card = tap(deal, fitted(screen.screenshot()), score)
+        right = card == deal.answer
+        what = f"{episode.key}: card {card} of {deal.code} is"
+        check_agreement(screen, what, screen.choose(card), "right" if right else "wrong")
         score += points(right)
         screen.advance()
-    return images, scores
+    check_agreement(screen, f"{episode.key}: the page's final score is", screen.score(), score)
+    return score

@@ -16,8 +16,8 @@ from recipes.chat_server import ChatServer
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.statistics import Interval, Paired, mean_with_interval, paired_difference
-from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
-from recipes.tasks.number_game.collect import MOST_TOKENS, Episode, fitted
+from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, run
+from recipes.tasks.number_game.collect import Episode, play_rounds
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
 
@@ -167,12 +167,38 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
     folder.mkdir(parents=True, exist_ok=True)
     began, start = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.monotonic()
     rounds: list[GameRound] = []
-    screen.open(episode.rounds, episode)
-    for index, deal in enumerate(episode.rounds):
-        rounds.append(_play_round(screen, deal, index, agent, folder))
-        screen.advance()
+
+    def tap(deal: Deal, image: bytes, _: int) -> int:
+        number = len(rounds) + 1
+        name = f"round_{number:02d}.png"
+        (folder / name).write_bytes(image)
+        asked = time.perf_counter()
+        decision = agent.decide(image)
+        seconds = round(time.perf_counter() - asked, 3)
+        # A round without an answer is lost like one with a wrong answer, and the game goes on.
+        wrong = next(position for position in POSITIONS if position != deal.answer)
+        card = wrong if decision.choice is None else decision.choice
+        rounds.append(
+            GameRound(
+                round=number,
+                deal=deal.code,
+                light=deal.light,
+                digits=deal.digits,
+                answer=deal.answer,
+                choice=decision.choice,
+                tapped=card,
+                reason=decision.reason,
+                responses=decision.responses,
+                seconds=seconds,
+                screenshot=name,
+                right=card == deal.answer,
+            )
+        )
+        return card
+
+    score = play_rounds(screen, episode, tap)
     result = GameResult(
-        score=START + sum(points(each.right) for each in rounds),
+        score=score,
         right=sum(each.right for each in rounds),
         screen=screen.name,
         server=agent.server,
@@ -181,38 +207,8 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
         episode=replace(episode, taps=()),
         rounds=rounds,
     )
-    check_agreement(screen, f"{folder}: the page's final score is", screen.score(), result.score)
     write_whole(folder / RESULT, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
     return result
-
-
-def _play_round(screen: ChromiumScreen, deal: Deal, index: int, agent: Agent, folder: Path) -> GameRound:
-    check_agreement(screen, "the page shows", screen.deal(), deal)
-    image = fitted(screen.screenshot(), MOST_TOKENS)
-    name = f"round_{index + 1:02d}.png"
-    (folder / name).write_bytes(image)
-    start = time.perf_counter()
-    decision = agent.decide(image)
-    seconds = time.perf_counter() - start
-    # A round without an answer is lost like one with a wrong answer, and the game goes on.
-    tap = decision.choice if decision.choice is not None else next(p for p in POSITIONS if p != deal.answer)
-    right = tap == deal.answer
-    what = f"{folder / name}: card {tap} of {deal.code} is"
-    check_agreement(screen, what, screen.choose(tap), "right" if right else "wrong")
-    return GameRound(
-        round=index + 1,
-        deal=deal.code,
-        light=deal.light,
-        digits=deal.digits,
-        answer=deal.answer,
-        choice=decision.choice,
-        tapped=tap,
-        reason=decision.reason,
-        responses=decision.responses,
-        seconds=round(seconds, 3),
-        screenshot=name,
-        right=right,
-    )
 
 
 def _folder_name(episode: Episode, server: Server) -> str:

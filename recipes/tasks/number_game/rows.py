@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.data.rows import IMAGE_MARK, Dropped, Row, Split, make_row
-from recipes.tasks.number_game.collect import MOST_TOKENS, BrokenPNG, Round, as_png, fitted, size
+from recipes.pictures import open_image
+from recipes.tasks.number_game.collect import Round, fitted
 from recipes.tasks.prepare import load_table
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
     """One row for each round; `extra_info` has its state, its appearance and its place in its episode."""
     for index, each in enumerate(rounds):
         deal, episode = each.deal, each.episode
-        width, height = size(each.image)
+        width, height = open_image(each.image).size
         yield make_row(
             data_source=DATA_SOURCE,
             prompt=PROMPT,
@@ -92,7 +93,7 @@ def _hub_rows(split: str, table: pa.Table, held_out: set[bytes]) -> Iterator[Row
         if digest in held_out or digest in seen:
             yield Dropped("shared_with_test" if digest in held_out else "duplicate")
             continue
-        width, height = size(image)
+        width, height = open_image(image).size
         info = {"split": split, "index": len(seen), "source": "hub", "width": width, "height": height}
         seen.add(digest)
         yield make_row(
@@ -116,8 +117,8 @@ def _screens(table: pa.Table) -> Iterator[tuple[bytes, bytes, str] | Dropped]:
         else:
             data = images[0]["bytes"] or b""
             try:
-                yield hashlib.sha256(data).digest(), fitted(as_png(data), MOST_TOKENS), answer
-            except BrokenPNG:
+                yield hashlib.sha256(data).digest(), fitted(data), answer
+            except ValueError:
                 yield Dropped("broken_image")
 
 

@@ -1,4 +1,4 @@
-"""Collecting: journal, resuming, contradictions, files from it and from the hub; a scripted screen, no browser."""
+"""Screenshots; collecting: journal, resuming, contradictions, files from it and from the hub; a scripted screen."""
 
 import io
 
@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from recipes.data.rows import read_manifest
-from recipes.tasks.number_game.collect import Journal, collect, planned
+from recipes.tasks.number_game.collect import Journal, collect, decoded, fitted, planned
 from recipes.tasks.number_game.rows import from_hub, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 from recipes.tasks.prepare import prepare
@@ -17,10 +17,33 @@ from tests.mistakes import mistake
 SETTINGS = Settings(rounds=3)
 
 
-def png(shade=0):
+def encoded(picture, kind="PNG"):
     out = io.BytesIO()
-    Image.new("RGB", (56, 84), (shade, shade, shade)).save(out, "PNG")
+    picture.save(out, kind)
     return out.getvalue()
+
+
+def png(shade=0):
+    return encoded(Image.new("RGB", (56, 84), (shade, shade, shade)))
+
+
+WHOLE = encoded(Image.effect_noise((56, 84), 40))
+OVERWRITTEN = WHOLE[:40] + b"\x00" * 40 + WHOLE[80:]
+
+
+@pytest.mark.parametrize("data", [b"", WHOLE[:4], WHOLE[: len(WHOLE) // 2], OVERWRITTEN, b"<html>"])
+def test_a_broken_picture_is_noticed(data):
+    with pytest.raises(ValueError):
+        fitted(data)
+
+
+@pytest.mark.parametrize("screen", [(720, 1280), (2400, 1080), (1440, 3120), (100, 3000), (561, 1009)])
+def test_other_screens_are_scaled_to_whole_patches(screen):
+    assert fitted(WHOLE) is WHOLE
+    width, height = decoded(fitted(encoded(Image.new("RGB", screen), "JPEG"))).size
+    assert width % 28 == height % 28 == 0
+    assert width * height // 28**2 <= 756
+    assert width / height == pytest.approx(screen[0] / screen[1], rel=0.2)
 
 
 class ScriptedScreen:
@@ -83,7 +106,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     assert run(planned("train", 14, SETTINGS, seed=2), tmp_path)[0].resumed == 0, "another plan, other episodes"
 
 
-@pytest.mark.parametrize(("file", "content"), [("01.png", png()[:-20]), ("episode.json", b"{")])
+@pytest.mark.parametrize(("file", "content"), [("01.png", png()[:60]), ("episode.json", b"{")])
 def test_a_damaged_episode_is_played_again(tmp_path, file, content):
     episodes = planned("train", 6, SETTINGS, seed=1)
     run(episodes, tmp_path)
@@ -98,10 +121,9 @@ def test_a_page_that_contradicts_the_rules_stops_everything(tmp_path):
 
 
 def test_the_hubs_set(tmp_path):
-    jpeg = io.BytesIO()
-    Image.new("RGB", (720, 1280)).save(jpeg, "JPEG")
-    train = [(png(1), "0"), (png(2), "1"), (png(2), "1"), (png(5)[:-20], "2"), (png(3), "maybe"), (png(9), "2")]
-    for split, found in (("train", train), ("test", [(png(9), "2"), (jpeg.getvalue(), "1")])):
+    jpeg = encoded(Image.new("RGB", (720, 1280)), "JPEG")
+    train = [(png(1), "0"), (png(2), "1"), (png(2), "1"), (png(5)[:60], "2"), (png(3), "maybe"), (png(9), "2")]
+    for split, found in (("train", train), ("test", [(png(9), "2"), (jpeg, "1")])):
         images = [[{"bytes": data, "path": None}] for data, _ in found]
         table = pa.table({"images": images, "problem": ["x"] * len(found), "answer": [answer for _, answer in found]})
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
