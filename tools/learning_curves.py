@@ -15,9 +15,10 @@ import typer
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
-from recipes.runs.compare import mean_of, pair, settings_that_differ
+from recipes.responses.files import pair, read_responses
+from recipes.runs.compare import settings_that_differ
 from recipes.runs.folder import ATTEMPT, read
-from recipes.runs.responses import may_show_images, read_dump, validation_files
+from recipes.runs.validations import may_show_images, validation_files
 from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -59,7 +60,7 @@ def learning_curve(folder: Path) -> Curve:
         )
     run = read(folder)
     images = may_show_images(run.recipe)
-    dumps = {step: read_dump(file, images=images) for step, file in validation_files(folder, run.recipe).items()}
+    dumps = {step: read_responses(file, images=images) for step, file in validation_files(folder, run.recipe).items()}
     if len(dumps) < 2:
         raise RecipeError(
             f"a curve needs two validations, and the run has {len(dumps)}",
@@ -78,7 +79,7 @@ def learning_curve(folder: Path) -> Curve:
     ]
     return Curve(
         run=folder.name,
-        validation={step: mean_of(dump) for step, dump in dumps.items()},
+        validation={step: dump.measures.mean for step, dump in dumps.items()},
         training=training,
         paired=paired,
         notes=notes,

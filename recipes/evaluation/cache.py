@@ -14,8 +14,8 @@ from pathlib import Path
 from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.files import json_sha256, sha256, write_whole
+from recipes.responses.scored import Group, Response, Sampling
 
 
 def evaluations() -> Path:

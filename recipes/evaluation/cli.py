@@ -86,8 +86,8 @@ def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def print_result(result: Result, folder: Path) -> None:
     """Print the table of figures, the verdicts, the notes and the report's path on standard output."""
-    from recipes.evaluation.metrics import metric_of
     from recipes.evaluation.report import table
+    from recipes.responses.measures import metric_of
 
     console = Console()
     if not console.is_terminal:  # in a pipe or a file, wide enough for the table of two models

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recipes.evaluation.metrics import Collector, main_metric, metric_of
+from recipes.responses.measures import Measures, cell, main_metric, metric_of
 from recipes.statistics import NOISE, SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
 # If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
@@ -42,7 +42,7 @@ class Comparison:
     headline: Headline  # the conclusion
 
 
-def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
+def compare(passes: Mapping[str, Measures], rows: Sequence[int]) -> Comparison:
     """Compare two models.
 
     Args:
@@ -71,13 +71,12 @@ def compare(passes: Mapping[str, Collector], rows: Sequence[int]) -> Comparison:
     )
 
 
-def _paired(base: Collector, trained: Collector, name: str) -> Paired:
+def _paired(base: Measures, trained: Measures, name: str) -> Paired:
     columns = base.columns[name], trained.columns[name]
-    bounds, seed = metric_of(name).bounds, base.sampling.seed
-    return paired_difference(*columns, bounds=bounds, clusters=base.clusters, seed=seed)
+    return paired_difference(*columns, bounds=metric_of(name).bounds, clusters=base.clusters, seed=base.seed)
 
 
-def _differences(base: Collector, trained: Collector) -> dict[str, Interval]:
+def _differences(base: Measures, trained: Measures) -> dict[str, Interval]:
     """Mean of (trained - base) with a paired interval, for each metric that both models have."""
     differences = {}
     for name in (name for name in base.columns if name in trained.columns):
@@ -91,26 +90,22 @@ def _headline(
     measure: str, primary: Paired, further: Mapping[str, Interval], p_values: Mapping[str, float]
 ) -> Headline:
     """The primary test decides; the significant ones of the `further` differences (by metric) are listed after it."""
-    change = primary.difference
+    change = cell(primary.difference, metric_of(measure).style, difference=True)
     name = "the mean score of greedy answers" if measure == "mean_score" else f"greedy {measure}"
-    factor, unit = (1, "") if measure == "mean_score" else (100, " points")
     repeats = "" if primary.different == primary.questions else f" over {primary.different} different prompts"
-    ends = "no interval"
-    if change.low is not None and change.high is not None:
-        ends = f"95% interval {factor * change.low:+.3g} to {factor * change.high:+.3g}"
     figures = (
-        f"{name} changed by {factor * change.value:+.3g}{unit}{repeats} ({ends}; {primary.won} won, "
-        f"{primary.lost} lost, {primary.test} p = {primary.p_value:.2g})"
+        f"{name} changed by {change.value}{repeats} ({change.ends}; {primary.won} won, {primary.lost} lost, "
+        f"{primary.test} p = {primary.p_value:.2g})"
     )
     if primary.p_value >= SIGNIFICANCE:
         level, text = "weak", f"No difference is shown: {figures}."
         if 0 < primary.won + primary.lost < LEAST_CHANGED:
             text += f" With fewer than {LEAST_CHANGED} changed questions this test cannot show one: ask more."
     else:
-        level, word = ("good", "better") if change.value > 0 else ("bad", "worse")
+        level, word = ("good", "better") if primary.difference.value > 0 else ("bad", "worse")
         text = f"The trained model is {word}: {figures}."
     holding = [
-        f"{name.replace('_', ' ')} {factor * further[name].value:+.3g}{unit}"
+        f"{name.replace('_', ' ')} {cell(further[name], metric_of(name).style, difference=True).value}"
         for name, p in p_values.items()
         if p < SIGNIFICANCE
     ]

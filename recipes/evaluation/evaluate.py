@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from recipes import paths
+from recipes.dumps import ROW_ID
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import ResponseFile, responses_for
 from recipes.evaluation.comparison import Headline, compare
-from recipes.evaluation.figures import draw_all
-from recipes.evaluation.metrics import Collector, PassSummary, main_metric, metric_of
 from recipes.evaluation.models import EvaluatedModel
+from recipes.evaluation.page import Samples, draw_all, html_page
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
-from recipes.evaluation.report import ModelResult, Result, cell, write_report
-from recipes.evaluation.samples import Samples
-from recipes.evaluation.sampling import Sampling
-from recipes.evaluation.scoring import Reward, Score, Scored
-from recipes.files import whole_folder
+from recipes.evaluation.report import ModelResult, Result
+from recipes.evaluation.scoring import Reward
+from recipes.files import whole_folder, write_whole
+from recipes.responses.measures import Measures, Summary, cell, main_metric, metric_of
+from recipes.responses.scored import Sampling, ScoredResponse
 from recipes.statistics import counted_questions
 
 # A function that shows progress: given a text and a total it returns a context whose value takes increments.
@@ -39,7 +39,7 @@ class Pass:
     name: str
     sampling: Sampling
     file: ResponseFile
-    collector: Collector
+    measures: Measures
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
                 generator = subject.generator(plan.engine)
                 file = responses_for(subject.model_hash, plan.prompts_hash, sampling, generator)
                 file = files.setdefault(file.path, file)
-                passes.append(Pass(subject, name, sampling, file, Collector(sampling)))
+                passes.append(Pass(subject, name, sampling, file, Measures(sampling=sampling)))
     return passes
 
 
@@ -83,7 +83,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
         what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
     clusters = clusters_of(questions)
-    passes = [replace(each, collector=Collector(each.sampling, clusters)) for each in passes]
+    passes = [replace(each, measures=Measures(clusters, each.sampling)) for each in passes]
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:
@@ -91,8 +91,10 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
         _collect(passes, questions, judged, folder, samples)
         _refuse_failed(passes)
         result = _result(plan, identity, passes, questions, target)
-        figures = draw_all({each.subject.label: each.collector for each in passes if each.name == "sampled"})
-        write_report(folder, result, samples.entries(plan.data, questions), figures)
+        figures = draw_all({each.subject.label: each.measures for each in passes if each.name == "sampled"})
+        text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
+        write_whole(folder / "report.json", text + "\n")
+        write_whole(folder / "report.html", html_page(result, samples.entries(plan.data, questions), figures))
     return result, target
 
 
@@ -124,30 +126,30 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
 
 def _judge(
     reward: Reward, passes: Sequence[Pass], questions: Sequence[Question], advance: Callable[[int], None]
-) -> list[dict[str, list[Score]]]:
+) -> list[dict[str, list[ScoredResponse]]]:
     """For each question, the scores of its responses by pass."""
-    judged: list[dict[str, list[Score]]] = []
+    judged: list[dict[str, list[ScoredResponse]]] = []
     for question in questions:
         judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
         advance(1)
-    every = [score for passed in judged for scores in passed.values() for score in scores]
+    every = [each for passed in judged for scored in passed.values() for each in scored]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
-    lowest = min(score.value for score in every)
-    worst = 0.0 if any(score.accuracy is not None for score in every if not score.failure) else None
+    lowest = min(each.score for each in every)
+    worst = 0.0 if any(each.accuracy is not None for each in every if not each.failure) else None
     for passed in judged:
-        for key, scores in passed.items():
-            passed[key] = [replace(each, value=lowest, accuracy=worst) if each.failure else each for each in scores]
+        for key, scored in passed.items():
+            passed[key] = [replace(each, score=lowest, accuracy=worst) if each.failure else each for each in scored]
     return judged
 
 
 def _collect(
     passes: Sequence[Pass],
     questions: Sequence[Question],
-    judged: Sequence[dict[str, list[Score]]],
+    judged: Sequence[dict[str, list[ScoredResponse]]],
     folder: Path,
     samples: Samples,
 ) -> None:
-    """Add every response to its collector, to the logs, and to the samples if it is picked."""
+    """Add every response to its measures, to the logs, and to the samples if it is picked."""
     (folder / "completions").mkdir()
     with ExitStack() as stack:
         logs = {
@@ -157,12 +159,16 @@ def _collect(
         for question, passed in zip(questions, judged, strict=True):
             scored, figures = {}, {}
             for each in passes:
-                one = scored[each.key] = Scored(each.file.read(question.row).responses, passed[each.key])
-                figures[each.key] = each.collector.add(*one)
-                for number, (response, score) in enumerate(zip(*one, strict=True)):
+                responses = each.file.read(question.row).responses
+                pairs = list(zip(responses, passed[each.key], strict=True))
+                scored[each.key] = [replace(score, text=response.shown) for response, score in pairs]
+                figures[each.key] = each.measures.add(passed[each.key])
+                for number, (response, score) in enumerate(pairs):
                     logs[each.key](
                         {
                             "row": question.row,
+                            ROW_ID: question.id or None,
+                            "images": question.image_count,
                             "data_source": question.data_source,
                             "sample": number,
                             "tokens": response.tokens,
@@ -170,7 +176,7 @@ def _collect(
                             "prompt": question.text,
                             "ground_truth": question.ground_truth,
                             "response": response.text,
-                            "score": score.value,
+                            "score": score.score,
                             "accuracy": score.accuracy,
                             "reason": score.reason,
                             "parts": score.parts,
@@ -192,9 +198,9 @@ def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _refuse_failed(passes: Sequence[Pass]) -> None:
     """Raise where the reward could judge no response of a pass: its figures would say nothing of the model."""
     for each in passes:
-        if each.collector.failures == len(each.collector.questions) * each.sampling.n:
+        if each.measures.failures == sum(each.measures.sizes):
             raise RecipeError(
-                f"the reward judged none of the responses of {each.key}: {each.collector.first_failure}",
+                f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
                 where="the reward",
                 fix="mend it; the responses are kept, and the same command scores them again",
             )
@@ -207,7 +213,7 @@ def _result(
     questions: Sequence[Question],
     target: Path,
 ) -> Result:
-    collectors = {each.key: each.collector for each in passes}
+    measured = {each.key: each.measures for each in passes}
     models = {
         subject.label: ModelResult(
             name=subject.name,
@@ -215,7 +221,7 @@ def _result(
             generator=subject.generator(plan.engine),
             source=subject.address,
             note=subject.note,
-            passes={each.name: each.collector.summary for each in passes if each.subject is subject},
+            passes={each.name: each.measures.summary for each in passes if each.subject is subject},
         )
         for subject in plan.subjects
     }
@@ -224,14 +230,14 @@ def _result(
         judged = probe(models["model"].passes["sampled"], plan.batch)
         headline = judged.recommendation
     elif plan.kind == "comparison":
-        compared = compare(collectors, [question.row for question in questions])
+        compared = compare(measured, [question.row for question in questions])
         headline = compared.headline
     else:
-        headline = _headline_of_one(models["model"].passes)
+        headline = _headline_of_one(models["model"].passes, plan.sampled.n)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
         plan.check_filter_out(plan.filter_out)
-        filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].collector, decided_by)
+        filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].measures, decided_by)
     return Result(
         kind=plan.kind,
         task=plan.task,
@@ -245,15 +251,15 @@ def _result(
     )
 
 
-def _headline_of_one(passes: dict[str, PassSummary]) -> Headline:
+def _headline_of_one(passes: dict[str, Summary], n: int) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
     main, mean = main_metric([greedy]), "accuracy" if greedy.measure == "accuracy" else "mean_score"
-    first, more = cell(greedy.figures[main], main), cell(sampled.figures[mean], mean)
-    ends = f" (95% interval {first.low} to {first.high})" if first.low else ""
+    first, more = (cell(each.figures[name], metric_of(name).style) for each, name in ((greedy, main), (sampled, mean)))
+    ends = f" ({first.ends})" if first.low else ""
     questions = counted_questions(sampled.questions, sampled.different)
     text = (
         f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {questions}; {metric_of(mean).label.lower()} of "
-        f"{sampled.sampling.n} sampled answers {more.value}."
+        f"{n} sampled answers {more.value}."
     )
     return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")
 

@@ -12,7 +12,6 @@ from recipes.errors import RecipeError, first_line
 from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Sampler
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.model_files import weight_files
 
@@ -119,7 +118,7 @@ class EvaluatedModel:
         """Return where the model is: its folder, or the server's address."""
         return self.source.api_base if isinstance(self.source, Server) else str(self.source)
 
-    def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> Sampler:
+    def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> ServerSampler | VllmSampler:
         """A generator for this model; a server takes only the template's arguments and the image bounds of `engine`."""
         if isinstance(self.source, Server):
             return ServerSampler(self.source, engine)

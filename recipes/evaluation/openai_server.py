@@ -12,8 +12,8 @@ from recipes.chat_server import ChatServer
 from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
-from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.evaluation.vllm_engine import Engine
+from recipes.responses.scored import Group, Response, Sampling
 
 RETRIES, TIMEOUT = 6, 600.0
 # For parameters that a request leaves out, vLLM and SGLang use the model's generation_config.json (top_k 20,
@@ -32,7 +32,7 @@ class Server:
 
 
 class ServerSampler:
-    """A `Sampler` over a server, which gets one request for each response.
+    """Generates by a server, which gets one request for each response.
 
     Log-probabilities are not asked for: those of a server ignore temperature and top_p.
 

@@ -21,11 +21,11 @@ from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
-from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line
+from recipes.responses.scored import Sampling
 
 Log = Callable[[str], None]
 

@@ -11,18 +11,18 @@ from typing import Any
 from recipes.data.rows import read_rows, write_split
 from recipes.errors import RecipeError
 from recipes.evaluation.comparison import Headline
-from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.questions import Question
+from recipes.responses.measures import Measures, Summary
 from recipes.rewards.contract import is_right
 
 
-def reasons_to_drop(questions: Sequence[Question], collector: Collector) -> dict[int, str]:
+def reasons_to_drop(questions: Sequence[Question], measures: Measures) -> dict[int, str]:
     """Row of each group without variance -> "all right", "all wrong" (accuracy and score 0), else "same score".
 
     "same score" is equal partial credit, or any equal scores of a reward that states no accuracy.
     """
     dropped = {}
-    for question, flat, figures in zip(questions, collector.flat, collector.questions, strict=True):
+    for question, flat, figures in zip(questions, measures.flat, measures.questions, strict=True):
         if flat:
             right = figures.get("accuracy")
             wrong = right == figures["mean_score"] == 0.0
@@ -44,7 +44,7 @@ def write_filtered(
     source: Path,
     target: Path,
     questions: Sequence[Question],
-    collector: Collector,
+    measures: Measures,
     decided_by: dict[str, Any],
 ) -> Filtered:
     """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest lists the others.
@@ -57,7 +57,7 @@ def write_filtered(
     """
     import pyarrow.parquet as pq
 
-    dropped = reasons_to_drop(questions, collector)
+    dropped = reasons_to_drop(questions, measures)
     total = pq.ParquetFile(source).metadata.num_rows
     if len(dropped) == total:
         raise RecipeError(
@@ -135,7 +135,7 @@ class Probe:
     recommendation: Headline  # one piece of advice
 
 
-def probe(summary: PassSummary, batch: int | None) -> Probe:
+def probe(summary: Summary, batch: int | None) -> Probe:
     """Judge a sampled pass with n > 1.
 
     Args:
@@ -148,7 +148,7 @@ def probe(summary: PassSummary, batch: int | None) -> Probe:
 
 
 def _recommendation(
-    summary: PassSummary, verdicts: list[Verdict], batch: int | None, kept: float | None
+    summary: Summary, verdicts: list[Verdict], batch: int | None, kept: float | None
 ) -> tuple[str, str]:
     """Return level and advice: on the first obstacle, or to train where there is none."""
     truncated = summary.figures["truncated"].value

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Response
 from recipes.paths import split_function
+from recipes.responses.scored import Response, ScoredResponse
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards.contract import Answer, RewardError, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
@@ -26,31 +26,6 @@ FAILED = "reward failed"
 """The reason of a response that the reward could not judge."""
 REASON = "reason/"
 """Prefix of the parts that name the reason in EasyR1's form: the reason is the part whose value is 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One response's reward."""
-
-    value: float  # what training sees; where the reward failed 0, or the evaluation's lowest score if that is below 0
-    accuracy: float | None  # as the reward states it, in [0, 1]; None where it states none; 0 where it failed for one
-    reason: str = ""  # the reward's reason code; without one "right", "wrong" or "scored"; `FAILED` where it failed
-    parts: dict[str, Any] = field(default_factory=dict)  # whatever else the reward reports
-    # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
-    flexible: float | None = None
-    failure: str = ""  # the error where the reward raised or its answer breaks the contract; else empty
-
-    @property
-    def right(self) -> bool | None:
-        """Return whether the response is right; None where the reward states no accuracy."""
-        return is_right(self.accuracy)
-
-
-class Scored(NamedTuple):
-    """The responses to one question, and their scores."""
-
-    responses: Sequence[Response]
-    scores: Sequence[Score]
 
 
 class Reward:
@@ -71,23 +46,28 @@ class Reward:
         named = FLEXIBLE in inspect.signature(self.function.function).parameters and FLEXIBLE not in self.arguments
         self._flexible = load_function(location, {**self.arguments, FLEXIBLE: True}, engine, module) if named else None
 
-    def score(self, question: Question, responses: Sequence[Response]) -> list[Score]:
-        """The scores of a question's responses; a response that the reward cannot judge counts as failed."""
+    def score(self, question: Question, responses: Sequence[Response]) -> list[ScoredResponse]:
+        """The scores of a question's responses, without texts; what the reward cannot judge counts as failed."""
         calls = [self._call(question, response) for response in responses]
         try:
             answers: list[Answer | RewardError] = list(self.function.score_as(self.engine, calls))
         except RewardError:
             answers = [self._alone(self.function, call) for call in calls]
-        return [self._score(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        scored = [self._scored(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        return [
+            replace(score, tokens=response.tokens, truncated=response.truncated, logprob=response.logprob)
+            for score, response in zip(scored, responses, strict=True)
+        ]
 
-    def _score(self, call: Call, answer: Answer | RewardError) -> Score:
+    def _scored(self, call: Call, answer: Answer | RewardError) -> ScoredResponse:
         if isinstance(answer, RewardError):
-            return Score(0.0, 0.0, FAILED, flexible=0.0 if self._flexible else None, failure=str(answer))
+            flexible = 0.0 if self._flexible else None
+            return ScoredResponse(0.0, 0.0, reason=FAILED, flexible=flexible, failure=str(answer))
         parts = dict(answer.parts)
         named = next((name[len(REASON) :] for name, value in parts.items() if name.startswith(REASON) and value), None)
         right = is_right(answer.accuracy)
         reason = parts.pop("reason", None) or named or ("scored" if right is None else "right" if right else "wrong")
-        score = Score(answer.score, answer.accuracy, str(reason), parts)
+        score = ScoredResponse(answer.score, answer.accuracy, parts, str(reason))
         if self._flexible is None:
             return score
         found = answer if right else self._alone(self._flexible, call)

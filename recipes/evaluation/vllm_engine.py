@@ -22,9 +22,9 @@ from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, file_dig
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Group, Response, Sampling
 from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
+from recipes.responses.scored import Group, Response, Sampling
 from recipes.rewards.event_loop import awaited
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Engine:
 
 
 class VllmSampler:
-    """A `Sampler` over a vLLM engine, which starts at the first `generate`.
+    """Generates by a vLLM engine, which starts at the first `generate`.
 
     `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`.
     """
@@ -105,7 +105,7 @@ class VllmSampler:
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
-        """Yield the group of each question as soon as it is finished; that of a question not asked is empty."""
+        """Yield each question's group of `sampling.n` responses when it is finished; one that is not asked has none."""
         engine = self._start().llm_engine
         if self._rules is not None:
             yield from _converse(engine, self._rules, questions, sampling)

@@ -61,16 +61,20 @@ def report(
 
 @app.command()
 def compare(
-    names: Annotated[list[str], typer.Argument(help="two runs or more; the others are paired with the first")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="two or more runs, or folders of evaluations; the others are paired with the first"),
+    ],
     output: Annotated[
         Path | None, typer.Option(help="page to write; default: compare.html in the first's folder")
     ] = None,
 ) -> None:
-    """Several runs: held-out means with intervals, paired differences, settings that differ, and a page of curves."""
+    """Runs, and evaluations: held-out means, paired differences, settings that differ, and a page of curves."""
+    from recipes.runs.compare import find_side
     from recipes.runs.report import write_comparison
 
     with reported_errors():
-        chosen = [runs.read(runs.find(name)) for name in names]
+        chosen = [find_side(name) for name in names]
         page = output or chosen[0].folder / "compare.html"
         print(write_comparison(chosen, page))
         print(f"wrote {relative_to_cwd(page.absolute())}")

@@ -1,101 +1,117 @@
-"""Runs side by side: held-out results with intervals, paired differences, and the settings that differ."""
+"""Runs and evaluations side by side: held-out results with intervals, paired differences, settings that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from recipes.config.resolve import PRESET
 from recipes.config.schema import Recipe, leaves
-from recipes.errors import RecipeError, counted
+from recipes.errors import RecipeError
+from recipes.model_files import read_json
 from recipes.paths import ROOT
-from recipes.runs.folder import Run
+from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
+from recipes.responses.measures import cell
+from recipes.runs.folder import Run, find, read
 from recipes.runs.metrics import SHOWN, number
-from recipes.runs.responses import NO_IDS, Dump, read_validations
-from recipes.statistics import SIGNIFICANCE, Interval, Paired, counted_questions, mean_with_interval, paired_difference
+from recipes.runs.validations import read_validations
+from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
 
 TRAINING = ("training score", "entropy", "KL")
 UNITS = {"accuracy": "accuracy, %", "score": "score"}
+STYLES = {"accuracy": "hundredths", "score": "decimal"}
 
 
-def mean_of(dump: Dump) -> Interval:
-    """Mean accuracy or score of a dump, with an interval over the questions."""
-    return mean_with_interval(dump.means, bounds=dump.bounds, clusters=dump.clusters)
+class Side(NamedTuple):
+    """A run with its validations, or an evaluated model with its passes."""
+
+    name: str
+    folder: Path
+    files: dict[Any, ScoredFile]  # by step, or by pass: "greedy" and "sampled"
+    notes: list[str]
+    run: Run | None  # None for an evaluation
+
+    def compared_with(self, other: Side) -> Any:
+        """Which of the files compares with another side: the last common step, or greedy answers; None without any.
+
+        Of a run beside an evaluation it is the last validation, of an evaluation the pass that is sampled like it.
+        """
+        if (self.run is None) == (other.run is None):
+            return (max if self.run else min)(self.files.keys() & other.files.keys(), default=None)
+        if self.run is not None:
+            return max(self.files)
+        rollout = other.run.recipe.worker.rollout if other.run and other.run.recipe else None
+        temperature = rollout and rollout.val_override_config.temperature
+        return "greedy" if temperature == 0 and "greedy" in self.files else "sampled"
 
 
-def pair(first: Dump, second: Dump) -> Paired:
-    """Compare two validations on the questions that both have: rows with the same id, prompt and ground truth.
+def find_side(name: str) -> Side:
+    """The run of this name, or the run or evaluation in this folder; of an evaluation the trained model counts.
 
     Raises:
-        RecipeError: the validations cannot be paired; the error states why.
+        RecipeError: it is not there, or has no responses to compare.
     """
-    where = f"{first.file} and {second.file}"
-    if first.measure != second.measure:
-        what = f"one is measured by {first.measure} and the other by {second.measure}: their rewards differ"
-        raise RecipeError(what, where=where)
-    same, _ = _shared(first, second)
-    if not same:
-        raise RecipeError(_differ(first, second) or "the validations share no question", where=where)
-    before, after = ([fmean(each.value for each in dump.answers[row]) for row in same] for dump in (first, second))
-    questions = [first.answers[row][0].question for row in same]
-    return paired_difference(before, after, bounds=first.bounds, clusters=questions)
-
-
-def _shared(first: Dump, second: Dump) -> tuple[list[str], list[str]]:
-    """Ids that both dumps have: those whose prompt and ground truth agree in all responses, and the others."""
-    same: list[str] = []
-    others: list[str] = []
-    for row in (row for row in first.answers if row in second.answers):
-        questions = {(each.prompt, each.truth) for each in (*first.answers[row], *second.answers[row])}
-        (same if len(questions) == 1 else others).append(row)
-    return same, others
-
-
-def _differ(first: Dump, second: Dump) -> str:
-    """A sentence on rows that cannot be paired: without ids, or with another question under the same id."""
-    for dump in (first, second):
-        if not dump.answers:
-            return f"{dump.file.parent.parent.name}, step {dump.file.stem}: {NO_IDS}"
-    _, others = _shared(first, second)
-    return f"{counted(len(others), 'row')} with the same id have another prompt or ground truth" if others else ""
+    folder = Path(name).absolute()
+    if models := read_json(folder / "report.json").get("models"):
+        *_, label = models
+        files, notes = {}, []
+        for passed, summary in models[label]["passes"].items():
+            files[passed] = read_responses(folder / "completions" / f"{label}_{passed}.jsonl")
+            sampling = ", ".join(f"{name} {value}" for name, value in summary["sampling"].items())
+            notes.append(f"{folder.name}: {passed} by {sampling}")
+        return Side(folder.name, folder, files, notes, None)
+    run = read(find(name))
+    files, wrong = read_validations(run.folder, run.recipe, run.since)
+    if files:
+        notes = [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
+        return Side(run.name, run.folder, {**files}, notes, run)
+    why = "".join(f"; {note}" for note in wrong[:1])
+    raise RecipeError(
+        f"the run {run.name} has no validation responses to compare{why}",
+        where=str(run.folder / "validation"),
+        fix="" if wrong else "train with VAL_FREQ set",
+    )
 
 
 class Compared:
-    """Runs side by side: held-out means by step, paired differences to the first, and the settings that differ.
+    """Runs and evaluations side by side: held-out means, paired differences to the first, settings that differ.
 
-    Raises RecipeError where a run has no validation, or is named twice.
+    Raises RecipeError where one is named twice.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        if len({run.folder for run in runs}) < max(2, len(runs)):
-            raise RecipeError("a run is compared with itself", where=str(runs[0].folder), fix="name two runs or more")
-        self.runs, self.notes = runs, list[str]()
-        self.dumps = [_validations(run, self.notes) for run in runs]
-        self.settings = settings_that_differ(runs)
-        pairs = zip(runs[1:], self.dumps[1:], strict=True)
-        self.verdicts = [_verdict(runs[0].name, run.name, self.dumps[0], dumps, self.notes) for run, dumps in pairs]
+    def __init__(self, sides: Sequence[Side]) -> None:
+        if len({side.folder for side in sides}) < max(2, len(sides)):
+            raise RecipeError("a run is compared with itself", where=str(sides[0].folder), fix="name two runs or more")
+        self.sides, self.notes = sides, [note for side in sides for note in side.notes]
+        self.runs = [side.run for side in sides if side.run]
+        self.settings = settings_that_differ(self.runs)
+        self.verdicts = [_verdict(sides[0], side, self.notes) for side in sides[1:]]
+        self._measures = sorted({file.measure for side in sides for file in side.files.values()})
 
     @property
     def names(self) -> list[str]:
-        """What tells the runs apart: their names, or one or two settings that differ, where these do."""
+        """What tells the sides apart: their names, or one or two settings that differ, where these do."""
         settings = [[f"{key.rpartition('.')[2]} {value}" for value in values] for key, values in self.settings.items()]
         names = [", ".join(each) for each in zip(*settings, strict=True)]
-        return names if len(settings) <= 2 and len(set(names)) == len(self.runs) else [run.name for run in self.runs]
+        tell = len(settings) <= 2 and len(set(names)) == len(self.sides)
+        return names if tell else [side.name for side in self.sides]
 
     @property
     def heading(self) -> str:
         """What the means are."""
-        return title(*sorted({dump.measure for each in self.dumps for dump in each.values()}))
+        return title(*self._measures)
 
     def means(self) -> list[tuple[str, ...]]:
-        """Rows of the table: the mean of each run at each validated step, and the last training metrics."""
-        several = len({dump.measure for each in self.dumps for dump in each.values()}) > 1
-        rows = [("step", *(run.name for run in self.runs))]
-        for step in sorted(set().union(*self.dumps)):
-            rows.append((str(step), *(_cell(each.get(step), name_measure=several) for each in self.dumps)))
-        for name in TRAINING:
-            series = [run.series(*SHOWN[name]) for run in self.runs]
+        """Rows of the table: the mean at each validated step or of each pass, and the last training metrics."""
+        several = len(self._measures) > 1
+        rows = [("step", *(side.name for side in self.sides))]
+        places = {place for side in self.sides for place in side.files}
+        for place in sorted(places, key=lambda each: (isinstance(each, str), each)):
+            files = [side.files.get(place) for side in self.sides]
+            rows.append((str(place), *(_mean(file, name_measure=several) for file in files)))
+        for name in TRAINING if self.runs else ():
+            series = [side.run.series(*SHOWN[name]) if side.run else [] for side in self.sides]
             rows.append((f"last {name}", *(number(values[-1][1] if values else None) for values in series)))
         return rows
 
@@ -103,56 +119,41 @@ class Compared:
         """Everything as text, whose lines are never broken."""
         settings = [(key, *map(str, values)) for key, values in self.settings.items()]
         head = ("settings that differ", *(run.name for run in self.runs))
-        differ = aligned([head, *settings]) if settings else "no setting differs"
+        differ = [aligned([head, *settings]) if settings else "no setting differs"] if len(self.runs) > 1 else []
         notes = [f"note: {note}" for note in self.notes]
-        return "\n".join([self.heading, aligned(self.means()), *self.verdicts, *notes, differ])
+        return "\n".join([self.heading, aligned(self.means()), *self.verdicts, *notes, *differ])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(map(str.rstrip, lines))
 
 
-def _cell(dump: Dump | None, *, name_measure: bool) -> str:
-    if dump is None:
+def _mean(file: ScoredFile | None, *, name_measure: bool) -> str:
+    if file is None:
         return "-"
-    return (f"{dump.measure} " if name_measure else "") + shown(mean_of(dump), dump.measure)
+    return (f"{file.measure} " if name_measure else "") + shown(file.measures.mean, file.measure)
 
 
-def _verdict(first: str, second: str, one: dict[int, Dump], other: dict[int, Dump], notes: list[str]) -> str:
-    """One sentence on the last step that both runs validated; what cannot be paired is added to the notes."""
-    step = max(one.keys() & other.keys(), default=None)
-    if step is None:
+def _verdict(first: Side, second: Side, notes: list[str]) -> str:
+    """One sentence on what both have, of runs their last common step; rows that cannot be paired are in the notes."""
+    one, other = first.compared_with(second), second.compared_with(first)
+    if one is None or other is None:
         return "the runs validated no step in common"
+    place = " and ".join(dict.fromkeys(f"step {each}" if isinstance(each, int) else each for each in (one, other)))
+    before, after = first.files[one], second.files[other]
     try:
-        test = pair(one[step], other[step])
+        test = pair(before, after)
     except RecipeError as error:
-        return f"step {step} is not paired, so that only the intervals compare: {error.what}"
-    notes += filter(None, [_differ(one[step], other[step])])
-    change = test.difference
-    scale, unit, digits = (100, " points", 1) if one[step].measure == "accuracy" else (1, "", 3)
-    ends = "no interval"
-    if change.low is not None and change.high is not None:
-        ends = f"95% interval {scale * change.low:+.{digits}f} to {scale * change.high:+.{digits}f}"
+        return f"{place} is not paired, so that only the intervals compare: {error.what}"
+    notes += filter(None, [unpaired(before, after)])
+    change = cell(test.difference, STYLES[before.measure], difference=True)
     return (
-        f"step {step}, {counted_questions(test.questions, test.different)}: {second} - {first} = "
-        f"{scale * change.value:+.{digits}f}{unit} ({ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
+        f"{place}, {counted_questions(test.questions, test.different)}: {second.name} - {first.name} = "
+        f"{change.value} ({change.ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
         f"{'they differ' if test.p_value < SIGNIFICANCE else 'no difference is shown'}"
-    )
-
-
-def _validations(run: Run, notes: list[str]) -> dict[int, Dump]:
-    dumps, wrong = read_validations(run.folder, run.recipe, run.since)
-    notes += [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
-    if dumps:
-        return dumps
-    why = "".join(f"; {note}" for note in wrong[:1])
-    raise RecipeError(
-        f"the run {run.name} has no validation responses to compare{why}",
-        where=str(run.folder / "validation"),
-        fix="" if wrong else "train with VAL_FREQ set",
     )
 
 
@@ -173,9 +174,7 @@ def _short(value: Any) -> Any:
 
 def shown(interval: Interval, measure: str) -> str:
     """A mean with its interval: an accuracy in percent, a score as it is."""
-    scale, digits = (100, 1) if measure == "accuracy" else (1, 3)
-    ends = [None if end is None else f"{scale * end:.{digits}f}" for end in (interval.low, interval.high)]
-    return f"{scale * interval.value:.{digits}f}" + (f" ({ends[0]} to {ends[1]})" if None not in ends else "")
+    return str(cell(interval, STYLES[measure]))
 
 
 def title(*measures: str) -> str:

@@ -33,7 +33,7 @@ from recipes.runs.metrics import (
     seconds_left,
     series,
 )
-from recipes.runs.responses import DUMPS, Measured, dump_folder, held_out, of_last_measure
+from recipes.runs.validations import DUMPS, Measured, dump_folder, held_out, of_last_measure
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""

@@ -25,7 +25,7 @@ from recipes.rewards.metrics import CALLS, CUT_BY_TURNS, FAILED_CALLS, TRAINING_
 from recipes.runs import rollout_mismatch
 from recipes.runs.folder import compares_since
 from recipes.runs.metrics import KL, Series, Step, is_finite, number, series, validation
-from recipes.runs.responses import Measured, measured, of_last_measure
+from recipes.runs.validations import Measured, measured, of_last_measure
 from recipes.statistics import counted_questions
 from recipes.yaml_text import read
 

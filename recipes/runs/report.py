@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.files import write_whole
+from recipes.responses.files import ScoredFile
+from recipes.responses.scored import ScoredResponse
 from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
-from recipes.runs.compare import Compared, mean_of, shown
+from recipes.runs.compare import Compared, Side, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import Evidence, findings, truncated
 from recipes.runs.metrics import KL, Series, duration, number, seconds, series
-from recipes.runs.responses import Dump, Response, read_validations
+from recipes.runs.validations import read_validations
 from recipes.statistics import Interval
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ def write(folder: Path, output: Path) -> Path:
 
     run = read(folder)
     validations, notes = read_validations(folder, run.recipe, run.since, MOST_VALIDATIONS)
-    curve = {step: mean_of(dump) for step, dump in validations.items()}
-    measure = next((dump.measure for dump in validations.values()), run.measure)
+    curve = {step: file.measures.mean for step, file in validations.items()}
+    measure = next((file.measure for file in validations.values()), run.measure)
     found = findings(Evidence(run.history, run.recipe, run.validations, run.since))
     alarms = [finding for finding in found if finding.alarming]
     config = RunFiles(folder).config
@@ -153,12 +155,14 @@ def curves(
             yield title, Markup(inline(figure, re.sub(r"\W+", "-", title), title))
 
 
-def write_comparison(runs: Sequence[Run], output: Path) -> str:
+def write_comparison(sides: Sequence[Side], output: Path) -> str:
     """Write a page with the curves of several runs over one another; return the comparison as text."""
-    compared = Compared(runs)
-    chosen = [dict(list(dumps.items())[:: math.ceil(len(dumps) / MOST_VALIDATIONS)]) for dumps in compared.dumps]
-    held_out = [{step: mean_of(dump) for step, dump in dumps.items()} for dumps in chosen]
-    figures = curves(dict(zip(compared.names, runs, strict=True)), held_out, runs[0].measure)
+    compared = Compared(sides)
+    validations = [list(side.files.items()) for side in sides if side.run]
+    chosen = [files[:: math.ceil(len(files) / MOST_VALIDATIONS)] for files in validations]
+    held_out = [{step: file.measures.mean for step, file in files} for files in chosen]
+    runs = {name: side.run for name, side in zip(compared.names, sides, strict=True) if side.run}
+    figures = curves(runs, held_out, compared.runs[0].measure) if runs else ()
     page = templates(Path(__file__).parent).get_template("compare.html.j2")
     style = STYLE_SHEET.read_text(encoding="utf-8")
     write_whole(output, page.render(compared=compared, curves=figures, style=style, title=" | ".join(compared.names)))
@@ -183,13 +187,13 @@ class Sample(NamedTuple):
     answers: list[tuple[int, str, str]]
 
 
-def _samples(validations: dict[int, Dump]) -> list[Sample]:
+def _samples(validations: dict[int, ScoredFile]) -> list[Sample]:
     """A question that was won, one that was lost and one that was never right, at the first, middle and last step."""
     steps = sorted(validations)
     if len(steps) < 2:
         return []
     steps = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
-    answers = [validations[step].answers for step in steps]
+    answers = [validations[step].rows for step in steps]
     samples: dict[str, Sample] = {}
     for row in answers[0]:
         if not all(row in each for each in answers):
@@ -206,6 +210,6 @@ def _samples(validations: dict[int, Dump]) -> list[Sample]:
     return [samples[title] for title in ("won", "lost", "never right") if title in samples]
 
 
-def _verdict(response: Response) -> str:
+def _verdict(response: ScoredResponse) -> str:
     """ "right" or "wrong", or the score where the reward states no accuracy."""
     return f"score {response.score:.3g}" if response.right is None else "right" if response.right else "wrong"

@@ -23,13 +23,13 @@ from recipes.files import FULL, full_disk, write_whole
 from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs import rollout_mismatch
-from recipes.runs.compare import mean_of, shown, title
+from recipes.runs.compare import shown, title
 from recipes.runs.folder import Run, RunFiles, compares_since, read
 from recipes.runs.health import HELD_OUT, Evidence, findings
 from recipes.runs.log import TrainerError
 from recipes.runs.metrics import number, validation
-from recipes.runs.responses import read_validations
 from recipes.runs.supervise import Outcome
+from recipes.runs.validations import read_validations
 from recipes.yaml_text import flow
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ def card(recipe: Recipe, step: int) -> str:
     base = str(recipe.worker.actor.model.model_path)
     folder = run_dir(experiment)
     every, _ = read_validations(folder, recipe, compares_since(folder))
-    dumps = {at: dump for at, dump in every.items() if at <= step}
-    ends = {at: dumps[at] for at in sorted({min(dumps), max(dumps)})} if dumps else {}
+    files = {at: file for at, file in every.items() if at <= step}
+    ends = {at: files[at] for at in sorted({min(files), max(files)})} if files else {}
     rows = [Path(entry.path) for entry in path_keys(recipe) if entry.key in ("data.train_files", "data.val_files")]
     template = templates(Path(__file__).parent, html=False).get_template("model_card.md.j2")
     return template.render(
@@ -236,8 +236,8 @@ def card(recipe: Recipe, step: int) -> str:
         recipe=recipe,
         algorithm=in_words(recipe),
         engine=ENGINES[recipe.engine],
-        heading=title(next((dump.measure for dump in ends.values()), "accuracy")),
-        validations=[(at, shown(mean_of(dump), dump.measure)) for at, dump in ends.items()],
+        heading=title(next((file.measure for file in ends.values()), "accuracy")),
+        validations=[(at, shown(file.measures.mean, file.measure)) for at, file in ends.items()],
         data=[(path.name, find_manifest(path)) for path in rows],
         serve=shlex.join(["vllm", "serve", *serve_arguments(recipe, Path("."))]),
         reward=shown_reward(recipe),

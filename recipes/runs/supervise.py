@@ -29,8 +29,8 @@ from recipes.runs.health import Health
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.responses import held_out
 from recipes.runs.terminal import Progress
+from recipes.runs.validations import held_out
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import Evidence, findings
 from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
-from recipes.runs.responses import Measured
+from recipes.runs.validations import Measured
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.paths import ROOT
+from recipes.responses.files import read_responses
 from recipes.rewards.metrics import ZERO_VARIANCE, is_flat
 from recipes.runs.metrics import read_history, validation
-from recipes.runs.responses import read_dump
 from recipes.runs.rollout_mismatch import KL
 from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
@@ -50,7 +50,7 @@ def require_a_step(artifacts: Path, task: str, architecture: str = "", checkpoin
     steps = read_history(run / "metrics.jsonl")
     assert [step.step for step in steps] == [0, 1]
     assert all(0 <= mean <= 1 for each in map(validation, steps) if each for mean in each.means.values())
-    groups = read_dump(run / "rollouts" / "1.jsonl").groups.values()
+    groups = read_responses(run / "rollouts" / "1.jsonl").groups.values()
     flat = [is_flat(each.score for each in group) for group in groups]
     assert steps[1].get(ZERO_VARIANCE) == pytest.approx(sum(flat) / len(flat))
     assert steps[1].get("actor/grad_norm") > 0 or all(flat)
@@ -72,7 +72,7 @@ def test_the_kit_makes_a_step_with_a_users_async_reward_on_mixed_data(tmp_path):
     for step in (first, last):
         assert validation(step).measure == "score", "the reward states no accuracy"
         assert set(validation(step).means) == {"classification", "math"}
-    for each in read_dump(run / "rollouts" / "1.jsonl").responses:
+    for each in read_responses(run / "rollouts" / "1.jsonl").responses:
         assert each.score == pytest.approx(0.5 * ("<answer>" in each.text) + 0.5 / (1 + len(each.text) // 16), abs=1e-5)
     assert "MAX_STEPS=2" in text
     assert "--reward_func ./my_reward.py" in text
@@ -105,7 +105,7 @@ GENERATE = """
 import json, sys
 from pathlib import Path
 from recipes.evaluation.questions import load_questions, with_images
-from recipes.evaluation.sampling import Sampling
+from recipes.responses.scored import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 model, data = Path(sys.argv[1]), Path(sys.argv[2])
 questions = load_questions(data)

@@ -16,10 +16,11 @@ import pytest
 
 from recipes.evaluation import evaluate
 from recipes.evaluation.models import EvaluatedModel
+from recipes.evaluation.page import html_page
 from recipes.evaluation.plan import EvaluationPlan
-from recipes.evaluation.report import Result, html_page
-from recipes.evaluation.sampling import Group, Response, Sampling
+from recipes.evaluation.report import Result
 from recipes.evaluation.scoring import Reward
+from recipes.responses.scored import Group, Response, Sampling
 
 REWARD = '''
 """Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""
@@ -245,9 +246,7 @@ def reports(tmp_path_factory) -> dict[str, tuple[Any, list[Any], list[Any]]]:
         world = World(tmp_path_factory.mktemp("reports"), patch, count=40)
         for sampler in world.samplers.values():
             sampler.first = dict(enumerate((*HOSTILE, *(f"<answer>{2 * index}</answer>" for index in range(4, 7)))))
-        patch.setattr(
-            evaluate, "write_report", lambda _, result, *drawn: captured.update({result.kind: (result, *drawn)})
-        )
+        patch.setattr(evaluate, "html_page", lambda *content: captured.update({content[0].kind: content}) or "")
         for plan in (world.plan(samples=60), world.two(samples=60)):
             world.run(plan)
     return captured

@@ -4,19 +4,16 @@ import pytest
 
 from recipes.evaluation import comparison
 from recipes.evaluation.comparison import LEAST_CHANGED
-from recipes.evaluation.metrics import Collector
-from recipes.evaluation.sampling import Response, Sampling
-from recipes.evaluation.scoring import Score
+from recipes.responses.measures import Measures
+from recipes.responses.scored import ScoredResponse
 from recipes.statistics import mcnemar
 
 
 def collected(groups, accuracy, clusters):
     """A pass with these scores, of which each is the accuracy too where `accuracy` says so."""
-    n = len(groups[0])
-    passed = Collector(Sampling(n, 1.0 if n > 1 else 0.0, 1.0, 64), clusters)
+    passed = Measures(clusters)
     for values in groups:
-        scores = [Score(value, value if accuracy else None) for value in values]
-        passed.add([Response("", 5, False, -1.0)] * n, scores)
+        passed.add([ScoredResponse(value, value if accuracy else None) for value in values])
     return passed
 
 
@@ -54,7 +51,7 @@ def test_the_primary_test_decides_the_headline(won, lost, level):
 
 def test_further_tests_name_the_changes_that_hold():
     same = [0] * 40, [0] * 40
-    assert "pass@8 +50 points" in compare(same, ((0, 4) * 20, (4,))).headline.text
+    assert "pass@8 +50.0 points" in compare(same, ((0, 4) * 20, (4,))).headline.text
     assert "pass@" not in compare(same).headline.text.partition("Further")[2]
 
 
@@ -77,8 +74,8 @@ def test_accuracies_between_0_and_1_decide():
     assert passes["base_sampled"].summary.groups["mixed"] == 20, "none of a group is wrong or right"
     assert (compared.measure, compared.headline.level) == ("accuracy", "good")
     assert (compared.won, compared.lost) == (list(range(20)), [])
-    assert "greedy accuracy changed by +40 points" in compared.headline.text
-    assert compared.headline.text.endswith("for their number: accuracy +40 points hold.")
+    assert "greedy accuracy changed by +40.0 points" in compared.headline.text
+    assert compared.headline.text.endswith("for their number: accuracy +40.0 points hold.")
 
 
 def test_repeated_questions_are_paired_as_one():

@@ -1,20 +1,23 @@
 """Whole evaluations with a scripted model: what is asked, what is cached, what is written."""
 
 import json
+import re
 import tracemalloc
 from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from recipes.config import load
+from recipes.config import load, to_yaml
 from recipes.data.rows import read_manifest, write_split
 from recipes.evaluation import plan
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table
-from recipes.evaluation.sampling import Sampling
 from recipes.evaluation.scoring import Reward
+from recipes.responses.scored import Sampling
+from recipes.runs.cli import app as monitor
 from tests.mistakes import mistake
 
 GREEDY = Sampling(1, 0.0, 1.0, 32, 0)
@@ -57,6 +60,40 @@ def test_base_against_trained_scores_every_response_once(world):
     assert result.headline.level == "good"
     greedy = models["base"].passes["greedy"]
     assert "token_entropy_nats" not in greedy.figures, "the likelihood of greedy answers is no entropy"
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_runs_validation_and_an_evaluation_are_compared(world, make_data, make_row, artifacts, temperature):
+    """The run's dump has the same ids, and prompts by a chat template; none of its answers is right."""
+    data = make_data(rows=[make_row(index, id=f"r{index}") for index in range(30)])
+    _, folder = world.run(world.plan(data=data, greedy=GREEDY, batch=None))
+    passed = "sampled" if temperature else "greedy"
+    answers = lines(folder / "completions" / f"model_{passed}.jsonl")
+    run = artifacts / "runs" / "sums"
+    (run / "validation").mkdir(parents=True)
+    keys = ["trainer.experiment_name=sums", f"worker.rollout.val_override_config.temperature={temperature}"]
+    (run / "config.yaml").write_text(to_yaml(load("countdown", arguments=keys, environ={}, hardware="cpu")))
+    (run / "metrics.jsonl").write_text('{"step": 3, "data": {"val-core/sums/acc/mean@1": 0.0}}\n')
+    truths = {each["row_id"]: (each["prompt"], each["ground_truth"]) for each in answers}
+    dump = [
+        {"input": f"user\n{prompt}\nassistant\n", "output": "", "gts": truth, "score": 0.0, "acc": 0.0, "row_id": row}
+        for row, (prompt, truth) in truths.items()
+    ]
+    (run / "validation" / "3.jsonl").write_text("".join(json.dumps(each) + "\n" for each in dump))
+
+    def compared(*names):
+        done = CliRunner().invoke(monitor, ["compare", *map(str, names)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    points = f"{100 * sum(each['accuracy'] for each in answers) / len(answers):.1f}"
+    text = compared(run, folder)
+    assert f"step 3 and {passed}, 30 questions: {folder.name} - sums = +{points} points" in text
+    assert re.search(rf"{passed} +- +{points} \(", text)
+    assert "Held-out accuracy" in (run / "compare.html").read_text()
+    assert f"sums - {folder.name} = -{points} points" in compared(folder, "sums")
+    _, other = world.run(world.plan(data=data, subjects=(world.subject("model", "new"),), greedy=GREEDY, batch=None))
+    assert f"greedy, 30 questions: {other.name} - {folder.name} = +" in compared(folder, other)
 
 
 def test_only_what_the_cache_lacks_is_generated(world, reward_path):

@@ -6,57 +6,61 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from recipes.evaluation.metrics import Collector, question_figures, token_entropy_nats
-from recipes.evaluation.sampling import Response, Sampling
-from recipes.evaluation.scoring import Score
+from recipes.responses.measures import Measures, question_figures, token_entropy_nats
+from recipes.responses.scored import ScoredResponse
 
 
-def score(right, value=None, reason=""):
-    return Score(float(right) if value is None else value, float(right), reason)
+def scored(right, score=None, **more):
+    return ScoredResponse(float(right) if score is None else score, float(right), **more)
+
+
+def generated(tokens, logprob):
+    return scored(1, tokens=tokens, logprob=logprob)
 
 
 def test_token_entropy_estimates_the_entropy_of_the_distribution_that_was_sampled():
     probabilities = np.array([0.55, 0.25, 0.15, 0.05])
     drawn = np.random.default_rng(0).choice(4, size=(400, 50), p=probabilities)
-    responses = [Response("", 50, False, float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
+    responses = [generated(50, float(np.log(probabilities[tokens]).sum())) for tokens in drawn]
     error = np.log(probabilities[drawn]).std() / math.sqrt(drawn.size)
     assert token_entropy_nats(responses) == pytest.approx(scipy.stats.entropy(probabilities), abs=4 * error)
-    short, long = Response("", 1, False, -4.0), Response("", 99, False, -99.0)
+    short, long = generated(1, -4.0), generated(99, -99.0)
     assert token_entropy_nats([short, long]) == pytest.approx(103 / 100), "weighs tokens and not responses"
-    for unknown in (("", 3, False, None), ("", None, False, -1.0), ("", 0, False, 0.0)):
-        assert token_entropy_nats([short, Response(*unknown)]) is None
+    for unknown in ((3, None), (None, -1.0), (0, 0.0)):
+        assert token_entropy_nats([short, generated(*unknown)]) is None
 
 
 def test_a_group_is_summed_up():
-    scores = [score(1, reason="correct"), score(0, 0.1, "wrong_value"), score(0, 0.1, "wrong_value"), score(0)]
-    responses = [Response("", tokens, tokens == 6, -tokens / 2) for tokens in (4, 6, 2, 8)]
-    collector = Collector(Sampling(4, 1.0))
-    figures = collector.add(responses, scores)
-    values = [1.0, 0.1, 0.1, 0.0]
-    assert figures == question_figures(responses, scores)
+    values, reasons = [1.0, 0.1, 0.1, 0.0], ["correct", "wrong_value", "wrong_value", ""]
+    responses = [
+        scored(value == 1, value, reason=reason, tokens=tokens, truncated=tokens == 6, logprob=-tokens / 2)
+        for value, reason, tokens in zip(values, reasons, (4, 6, 2, 8), strict=True)
+    ]
+    measures = Measures()
+    figures = measures.add(responses)
+    assert figures == question_figures(responses)
     expected = {"accuracy": 0.25, "mean_score": np.mean(values), "score_variance": np.var(values)}
     expected |= {"pass@1": 0.25, "pass@2": 0.5, "pass@4": 1.0, "mean_tokens": 5.0, "truncated": 0.25}
     expected |= {"group_entropy_bits": scipy.stats.entropy([0.25, 0.75], base=2), "token_entropy_nats": 0.5}
     assert figures == pytest.approx(expected)
-    assert collector.reasons == {"correct": 1, "wrong_value": 2, "": 1}
-    assert collector.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
+    assert measures.reasons == {"correct": 1, "wrong_value": 2, "": 1}
+    assert measures.summary.groups == {"all right": 0, "mixed": 1, "all wrong": 0, "without variance": 0}
 
 
 def test_an_accuracy_that_is_1_but_for_rounding_is_right():
-    collector = Collector(Sampling(2, 1.0))
+    measures = Measures()
     for part in (1.0, "a text"):
-        rounded = Score(1.0, 0.7 + 0.2 + 0.1, parts={"reward/format": part})
-        collector.add([Response("", 3, False, None)] * 2, [rounded] * 2)
-    assert (collector.summary.groups["all right"], collector.summary.graded) == (2, False)
+        measures.add([ScoredResponse(1.0, 0.7 + 0.2 + 0.1, {"reward/format": part})] * 2)
+    assert (measures.summary.groups["all right"], measures.summary.graded) == (2, False)
 
 
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]
-    passes = [Collector(Sampling(1, 0.0, 1.0, 8), given) for given in (None, clusters)]
+    passes = [Measures(given) for given in (None, clusters)]
     for collected in passes:
         for right in rights:
-            collected.add([Response("", 3, False, None)], [score(right)])
+            collected.add([scored(right)])
     (each, together) = (collected.summary for collected in passes)
     assert (each.different, together.different) == (13, 4)
     alone, clustered = each.figures["accuracy"], together.figures["accuracy"]

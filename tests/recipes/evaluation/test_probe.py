@@ -2,10 +2,9 @@
 
 import pytest
 
-from recipes.evaluation.metrics import Collector, PassSummary
 from recipes.evaluation.probe import probe
-from recipes.evaluation.sampling import Response, Sampling
-from recipes.evaluation.scoring import Score
+from recipes.responses.measures import Measures, Summary
+from recipes.responses.scored import ScoredResponse
 from recipes.statistics import Interval
 
 
@@ -24,7 +23,7 @@ def test_one_piece_of_advice(figures, zero_variance, reasons, level, texts):
     values = {"accuracy": 0.4, "score_variance": 0.15, "group_entropy_bits": 0.6, "truncated": 0.0} | figures
     intervals = {name: Interval(value, None, None, "") for name, value in values.items()}
     groups = {"without variance": round(10 * zero_variance)}
-    summary = PassSummary(Sampling(16, 1.0), "accuracy", 10, 10, 100, intervals, groups, reasons, 0, "")
+    summary = Summary(None, "accuracy", 10, 10, 100, intervals, groups, reasons, 0, "")
     judged = probe(summary, 32)
     assert judged.recommendation.level == level
     assert all(text in judged.recommendation.text for text in texts)
@@ -36,10 +35,10 @@ def test_the_scale_of_the_scores_decides_nothing(right):
     """GRPO divides by the group's deviation, and 0.1 for right had no signal."""
     judged = []
     for scale in (1.0, right):
-        collector = Collector(Sampling(8, 1.0))
+        measures = Measures()
         for count in (0, 2, 3, 5):
-            scores = [Score(scale * (number < count), float(number < count)) for number in range(8)]
-            collector.add([Response("", 5, False, -1.0)] * 8, scores)
-        judged.append(probe(collector.summary, 32))
+            rights = [float(number < count) for number in range(8)]
+            measures.add([ScoredResponse(scale * right, right, truncated=False) for right in rights])
+        judged.append(probe(measures.summary, 32))
     assert judged[1] == judged[0]
     assert judged[0].recommendation.level == "good"

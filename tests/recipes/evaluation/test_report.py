@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from recipes.evaluation.metrics import metric_of
 from recipes.evaluation.report import table
+from recipes.responses.measures import metric_of
 
 KINDS = ("analyse", "comparison")
 

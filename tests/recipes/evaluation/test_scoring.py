@@ -6,10 +6,10 @@ import pytest
 
 from recipes.config import load
 from recipes.config.rewards import WEIGHTED
-from recipes.evaluation.metrics import question_figures
 from recipes.evaluation.questions import Question
-from recipes.evaluation.sampling import Response
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
+from recipes.responses.measures import question_figures
+from recipes.responses.scored import Response
 from recipes.rewards.function import with_turns
 
 
@@ -27,7 +27,7 @@ def test_a_reward_of_easyr1s_own_form_is_evaluated_as_it_is_trained(tmp_path):
     )
     words = ["--reward_func", str(path), "engine=easyr1", "worker.reward.reward_function_kwargs={bonus: 2}"]
     reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
-    scores = [(each.value, each.accuracy, each.reason) for each in judged(reward, "4", ["it is 4", "it is 5"])]
+    scores = [(each.score, each.accuracy, each.reason) for each in judged(reward, "4", ["it is 4", "it is 5"])]
     assert scores == [(12.0, 1.0, "right"), (2.0, 0.0, "wrong")]
 
 
@@ -56,7 +56,7 @@ def test_a_reward_gets_what_it_gets_in_training(tmp_path, engine):
         of_verl = ("gsm8k", gold, with_turns({"hint": 1}), False)
         assert score.parts["got"] == repr(of_verl if engine == "verl" else ("", gold, {}, True))
     (score,) = judged(Reward(f"{path}:of_easyr1", engine=engine), "4", ["it is 4"])
-    assert (score.value, score.parts["got"]) == (7.0 if engine == "verl" else 3.0, "4")
+    assert (score.score, score.parts["got"]) == (7.0 if engine == "verl" else 3.0, "4")
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "None", "{'score': 1.0, 'late': 1.0}", "1 / 0"])
@@ -65,8 +65,8 @@ def test_a_response_that_the_reward_cannot_judge_counts_as_failed_and_is_named(t
     head = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
     path.write_text(f"{head}    return {answer} if 'bad' in solution_str else {{'score': 8.0, 'acc': 1.0}}")
     good, bad, last = judged(Reward(str(path)), "4", ["good", "bad one", "fine"])
-    assert (good.value, last.accuracy, good.failure, last.failure) == (8.0, 1.0, "", "")
-    assert (bad.value, bad.accuracy, bad.right, bad.reason) == (0.0, 0.0, False, FAILED)
+    assert (good.score, last.accuracy, good.failure, last.failure) == (8.0, 1.0, "", "")
+    assert (bad.score, bad.accuracy, bad.right, bad.reason) == (0.0, 0.0, False, FAILED)
     assert all(part in bad.failure for part in ("mine.py:", "bad one", "test-17"))
 
 
@@ -75,8 +75,8 @@ def test_flexible_beside_strict():
     texts = ["so 72\n#### 72", "so it is 72", "so it is 71", "#### 71\nor 72"]
     scores = judged(gsm8k, "72", texts)
     assert [(score.accuracy, score.flexible) for score in scores] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.0, 0.0)]
-    assert [score.value for score in scores] == [1.0, 0.0, 0.0, 0.1], "what training sees stays strict"
-    figures = question_figures([Response(text, 3, False, None) for text in texts], scores)
+    assert [score.score for score in scores] == [1.0, 0.0, 0.0, 0.1], "what training sees stays strict"
+    figures = question_figures(scores)
     assert (figures["accuracy"], figures["flexible"]) == (0.25, 0.5)
     assert judged(countdown, '{"target": 3, "numbers": [3]}', ["<answer>3</answer>"])[0].flexible is None
     switched = Reward("reward_functions/gsm8k.py", {"flexible": True})
@@ -90,9 +90,9 @@ def test_several_rewards_are_figures_of_their_own(tmp_path, monkeypatch):
     words = ["--reward_func", f"{tmp_path}/right.py", f"{tmp_path}/brief.py", "--reward_weights", "2", "1"]
     reward = recipe_reward(load("custom", arguments=words, environ={}, hardware="cpu"))
     scores = judged(reward, "4", ("it is 4", "24", "none", "7"))
-    found = [(score.value, score.right) for score in scores]
+    found = [(score.score, score.right) for score in scores]
     assert found == [(2 + 1 / 7, True), (2.5, True), (0.25, False), (1, False)]
-    figures = question_figures([Response("text", 1, False, None)] * len(scores), scores)
+    figures = question_figures(scores)
     assert (figures["reward/right"], figures["reward/brief"]) == (0.5, (1 / 7 + 0.5 + 0.25 + 1) / 4)
     changed = reward.sha256
     (tmp_path / "brief.py").write_text(f"{head}2.0")

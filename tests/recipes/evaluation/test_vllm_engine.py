@@ -11,9 +11,9 @@ from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
-from recipes.evaluation.sampling import Response, Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
+from recipes.responses.scored import Response, Sampling
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"

@@ -8,9 +8,9 @@ import pytest
 
 from recipes.config import load
 from recipes.errors import RecipeError
-from recipes.runs.compare import mean_of, pair
+from recipes.responses.files import NO_IDS, pair, read_responses
 from recipes.runs.metrics import Step
-from recipes.runs.responses import NO_IDS, Measured, measured, read_dump
+from recipes.runs.validations import measured
 from tests.mistakes import mistake
 
 
@@ -20,7 +20,7 @@ def response(uid, score, **more):
 
 def write(path, lines):
     path.write_text("".join(lines))
-    return read_dump(path)
+    return read_responses(path)
 
 
 def validation(path, right, **more):
@@ -60,9 +60,8 @@ def test_rows_of_one_question_are_not_independent(tmp_path):
     paired = pair(first, second)
     assert (paired.questions, paired.different, paired.won, paired.p_value) == (13, 4, 7, 0.5)
     assert not paired.difference.excludes_zero
-    assert mean_of(first).high - mean_of(first).low > 0.9, "13 questions would have an interval half as wide"
-    found = Measured.of(first)
-    assert (found.questions, found.different, found.error) == (13, 4, pytest.approx(0.29, abs=0.01))
+    assert first.measures.mean.high - first.measures.mean.low > 0.9, "13 questions would have an interval half as wide"
+    assert (len(first.groups), first.measures.different) == (13, 4)
 
 
 def test_rows_whose_images_may_differ_are_told_apart_by_their_ids(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs.health import Evidence, Health, findings
 from recipes.runs.metrics import Step
 from recipes.runs.report import MOST_POINTS, thinned
-from recipes.runs.responses import Measured
+from recipes.runs.validations import Measured
 from tools.learning_curves import TRAINING
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length

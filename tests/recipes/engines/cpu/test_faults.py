@@ -27,10 +27,9 @@ from recipes.engines.checkpoints import EVERYTHING, MODEL, Checkpoint, checkpoin
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import resume
-from recipes.runs.compare import pair
+from recipes.responses.files import ScoredFile, pair, read_responses
 from recipes.runs.folder import read_changes
 from recipes.runs.metrics import Step, read_history
-from recipes.runs.responses import Dump, read_dump
 from recipes.runs.rollout_mismatch import KL
 from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
@@ -95,8 +94,8 @@ class Experiment:
     def last(self) -> Checkpoint:
         return last_checkpoint(self.checkpoints)
 
-    def rollouts(self, step: int) -> Dump:
-        return read_dump(self.run / "rollouts" / f"{step}.jsonl")
+    def rollouts(self, step: int) -> ScoredFile:
+        return read_responses(self.run / "rollouts" / f"{step}.jsonl")
 
     def start(self, *keys: str, fault: str = "", interrupt_at: str = "", **more: str) -> Attempt:
         """Run the launcher to its end, with a fault, or with Ctrl-C at the line that begins with `interrupt_at`."""
@@ -247,7 +246,7 @@ def test_a_killed_worker_ends_the_run_and_ctrl_c_the_resumed_one_which_goes_on_e
     assert [experiment.last.step, [step.step for step in experiment.history]] == [1, [0, 1]]
     rows = pq.read_table(experiment.artifacts / "data" / "countdown_tiny" / "test.parquet").to_pylist()
     validated = experiment.run / "validation" / "1.jsonl"
-    first, greedy = experiment.rollouts(1), read_dump(validated)
+    first, greedy = experiment.rollouts(1), read_responses(validated)
     assert {each.row_id: each.truth for each in greedy.responses} == {row["id"]: row["answer"] for row in rows}
     assert [len({each.row_id for each in group}) for group in first.groups.values()] == [1] * len(first.groups)
     assert all(each.accuracy in (0.0, 1.0) for each in first.responses), "of the reward, beside the score"
@@ -267,7 +266,7 @@ def test_a_killed_worker_ends_the_run_and_ctrl_c_the_resumed_one_which_goes_on_e
     drawn = [{each.row_id for each in dump.responses} for dump in (first, experiment.rollouts(2))]
     assert not drawn[0] & drawn[1], "so does the data"
     # The same weights in float32: another order of requests is rounding, and no answer's worth has depended on it.
-    repeated = pair(greedy, read_dump(validated))
+    repeated = pair(greedy, read_responses(validated))
     assert (repeated.questions, repeated.won, repeated.lost) == (len(rows), 0, 0)
 
 

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from recipes.engines.verl import trainer
-from recipes.runs.responses import read_dump
+from recipes.responses.files import read_responses
 
 
 def test_no_part_of_a_reward_takes_the_place_of_prompt_response_truth_or_score(tmp_path):
@@ -16,7 +16,7 @@ def test_no_part_of_a_reward_takes_the_place_of_prompt_response_truth_or_score(t
     texts = (["what?", "who?"], ["this", "they"], ["truth", "none"])
     verls._dump_generations(*texts, [0.4, 0.2], {**parts, "uid": keys}, str(tmp_path))
     verls._dump_executor.shutdown()
-    responses = read_dump(tmp_path / "3.jsonl").responses
+    responses = read_responses(tmp_path / "3.jsonl").responses
     assert [(each.prompt, each.text, each.truth) for each in responses] == list(zip(*texts, strict=True))
     assert [(each.score, each.row_id) for each in responses] == [(0.4, "r0"), (0.2, "r1")]
     assert '"length": 8' in (tmp_path / "3.jsonl").read_text()

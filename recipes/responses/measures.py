@@ -1,25 +1,33 @@
-"""Figures of an evaluation: those of each question's group, and their means with intervals over the questions.
+"""Figures of scored responses: those of each question's group, and their means with intervals over the questions.
 
 A new metric is one entry in `METRICS` and one in `question_figures`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
 import numpy as np
 
-from recipes.evaluation.sampling import Response, Sampling
-from recipes.evaluation.scoring import Score
+from recipes.responses.scored import Sampling, ScoredResponse
 from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import PART, is_flat, numbers_of
 from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
 
 SHARE = (0.0, 1.0)
+# Style of a metric -> factor, format of a value, format of a difference.
+FORMATS = {
+    "percent": (100, "{:.1f}%", "{:+.1f} points"),
+    "hundredths": (100, "{:.1f}", "{:+.1f} points"),  # where a heading has the unit
+    "decimal": (1, "{:.3f}", "{:+.3f}"),
+    "tokens": (1, "{:.1f}", "{:+.1f}"),
+}
+ABSENT = "–"
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class Metric:
     """A number that a question may have."""
 
     label: str  # for tables
-    style: str = "decimal"  # how it is written, a key of `recipes.evaluation.report.FORMATS`
+    style: str = "decimal"  # how it is written, a key of `FORMATS`
     bounds: tuple[float, float] | None = None  # the smallest and largest value of a question; None: no such bound
 
 
@@ -50,7 +58,38 @@ def metric_of(name: str) -> Metric:
     return Metric(f"Mean of {name}") if name.startswith(PART) else METRICS[name]
 
 
-def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Cell:
+    """A figure as text; `low` and `high` are empty without an interval; `sure` says that the interval excludes 0."""
+
+    value: str
+    low: str = ""
+    high: str = ""
+    sure: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.low} to {self.high})" if self.low else self.value
+
+    @property
+    def ends(self) -> str:
+        """The interval in words."""
+        return f"95% interval {self.low} to {self.high}" if self.low else "no interval"
+
+
+def cell(interval: Interval | None, style: str, *, difference: bool = False) -> Cell:
+    """An interval as text, in a style of `FORMATS`; only the value, not `low` and `high`, has the unit "points"."""
+    if interval is None:
+        return Cell(ABSENT)
+    factor, *formats = FORMATS[style]
+    form = formats[difference]
+    value = form.format(factor * interval.value)
+    if interval.low is None or interval.high is None:
+        return Cell(value)
+    low, high = (form.format(factor * end).removesuffix(" points") for end in (interval.low, interval.high))
+    return Cell(value, low, high, interval.excludes_zero)
+
+
+def question_figures(responses: Sequence[ScoredResponse]) -> dict[str, float]:
     """Figures of one question's group, by name; those that are not known are absent.
 
     - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
@@ -61,29 +100,28 @@ def question_figures(responses: Sequence[Response], scores: Sequence[Score]) -> 
       with partial credit its entropy is above 0 even where all responses agree.
     - truncated: the share of responses that the limit cut off.
     """
-    from scipy.stats import entropy
-
-    n = len(scores)
-    values = [score.value for score in scores]
+    n = len(responses)
+    values = [each.score for each in responses]
     mean = fmean(values)
-    accuracy = _mean_of_all(score.accuracy for score in scores)
+    accuracy = _mean_of_all(each.accuracy for each in responses)
     figures: dict[str, float | None] = {
         "accuracy": accuracy,
-        "flexible": _mean_of_all(score.flexible for score in scores),
+        "flexible": _mean_of_all(each.flexible for each in responses),
         "mean_score": mean,
     }
     if accuracy is not None:
-        right = sum(score.right is True for score in scores)
+        right = sum(each.right is True for each in responses)
         figures |= {f"pass@{k}": pass_at_k(n, right, k) for k in ks_for(n)}
     if n > 1:
         variance, span = fmean((value - mean) ** 2 for value in values), max(values) - min(values)
         figures["score_variance"] = 0.0 if is_flat(values) else variance / span**2
         if accuracy is not None:
-            figures["group_entropy_bits"] = float(entropy([accuracy, max(0.0, 1.0 - accuracy)], base=2))
+            shares = (accuracy, max(0.0, 1.0 - accuracy))
+            figures["group_entropy_bits"] = sum(-share * math.log(share) for share in shares if share) / math.log(2)
     figures["token_entropy_nats"] = token_entropy_nats(responses)
-    figures["mean_tokens"] = _mean_of_all(response.tokens for response in responses)
-    figures["truncated"] = fmean(response.truncated for response in responses)
-    parts = [numbers_of(score.parts) for score in scores]
+    figures["mean_tokens"] = _mean_of_all(each.tokens for each in responses)
+    figures["truncated"] = _mean_of_all(each.truncated for each in responses)
+    parts = [numbers_of(each.parts) for each in responses]
     for name in dict.fromkeys(name for each in parts for name in each):
         figures[name] = fmean(each.get(name, 0.0) for each in parts)
     return {name: value for name, value in figures.items() if value is not None}
@@ -96,28 +134,28 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
     return fmean(known) if len(known) == len(every) else None
 
 
-def token_entropy_nats(responses: Sequence[Response]) -> float | None:
+def token_entropy_nats(responses: Sequence[ScoredResponse]) -> float | None:
     """Minus the mean log-probability of the sampled tokens: an estimate of the mean token entropy, in nats.
 
     None where a response has no log-probability, no token count or no tokens. Every token has the same weight, however
     long its response is.
     """
-    if any(response.logprob is None or not response.tokens for response in responses):
+    if any(each.logprob is None or not each.tokens for each in responses):
         return None
-    return -sum(response.logprob or 0.0 for response in responses) / sum(response.tokens or 0 for response in responses)
+    return -sum(each.logprob or 0.0 for each in responses) / sum(each.tokens or 0 for each in responses)
 
 
 @dataclass(frozen=True)
-class PassSummary:
-    """The figures of one pass over the questions, "greedy" or "sampled".
+class Summary:
+    """The figures of one pass over the questions, such as a validation.
 
     A group whose scores are all equal (without variance) has advantages of 0 and gives GRPO no gradient.
     """
 
-    sampling: Sampling
+    sampling: Sampling | None  # None where it is not known
     measure: str  # "accuracy", or "score" where the reward states none
     questions: int
-    different: int  # number of different pairs of prompt and truth among the questions
+    different: int  # number of different questions among them
     responses: int
     figures: dict[str, Interval]  # metric's name -> mean over the questions with its interval
     # Outcome -> number of groups: "without variance", and where the reward states an accuracy "all right", "mixed" and
@@ -139,7 +177,7 @@ class PassSummary:
         return self.groups["without variance"] / self.questions
 
 
-def main_metric(summaries: Iterable[PassSummary]) -> str:
+def main_metric(summaries: Iterable[Summary]) -> str:
     """The metric that decides: pass@1, the accuracy where one lies between 0 and 1, or the mean score without any."""
     every = list(summaries)
     if any(summary.measure == "score" for summary in every):
@@ -147,30 +185,33 @@ def main_metric(summaries: Iterable[PassSummary]) -> str:
     return "accuracy" if any(summary.graded for summary in every) else "pass@1"
 
 
-class Collector:
-    """Collects the figures of a pass; `add` each question, in the data file's order, before other attributes are read.
+class Measures:
+    """Collects figures; `add` each question's group, in the file's order, before other attributes are read.
 
     Args:
-        clusters: for each question, in the file's order, an id of its prompt and truth; None where all are different.
+        clusters: what is the same for equal questions, one for each in the file's order; None where all are different.
+        sampling: of the responses, where it is known; its seed is that of the bootstrap.
     """
 
-    def __init__(self, sampling: Sampling, clusters: Sequence[int] | None = None) -> None:
+    def __init__(self, clusters: Sequence[Hashable] | None = None, sampling: Sampling | None = None) -> None:
         self.sampling, self.clusters = sampling, clusters
+        self.seed = sampling.seed if sampling else 0
         self.questions: list[dict[str, float]] = []
         self.flat: list[bool] = []
+        self.sizes: list[int] = []
         self.reasons: Counter[str] = Counter()
         self.failures, self.first_failure = 0, ""
 
-    def add(self, responses: Sequence[Response], scores: Sequence[Score]) -> dict[str, float]:
+    def add(self, responses: Sequence[ScoredResponse]) -> dict[str, float]:
         """Take in one question's group; returns its figures."""
-        figures = question_figures(responses, scores)
+        figures = question_figures(responses)
         self.questions.append(figures)
-        self.flat.append(is_flat(score.value for score in scores))
-        self.reasons.update(score.reason for score in scores)
-        for score in scores:
-            if score.failure:
-                self.failures += 1
-                self.first_failure = self.first_failure or score.failure
+        self.flat.append(is_flat(each.score for each in responses))
+        self.sizes.append(len(responses))
+        self.reasons.update(each.reason for each in responses)
+        for failure in filter(None, (each.failure for each in responses)):
+            self.failures += 1
+            self.first_failure = self.first_failure or failure
         return figures
 
     @cached_property
@@ -191,22 +232,36 @@ class Collector:
         """ "accuracy", or "score" where the reward states none."""
         return "accuracy" if "accuracy" in self.columns else "score"
 
+    @property
+    def values(self) -> np.ndarray:
+        """Mean accuracy of each question, or mean score."""
+        return self.columns["accuracy" if self.measure == "accuracy" else "mean_score"]
+
+    @property
+    def different(self) -> int:
+        """The number of different questions."""
+        return len(self.questions) if self.clusters is None else len(set(self.clusters))
+
     def interval(self, values: np.ndarray, bounds: tuple[float, float] | None) -> Interval:
         """The mean of one value per question with its interval."""
-        return mean_with_interval(values, bounds=bounds, seed=self.sampling.seed, clusters=self.clusters)
+        return mean_with_interval(values, bounds=bounds, seed=self.seed, clusters=self.clusters)
 
     @cached_property
-    def summary(self) -> PassSummary:
-        """Every figure of the pass."""
-        count = len(self.questions)
-        return PassSummary(
+    def mean(self) -> Interval:
+        """Mean accuracy or score, with an interval over the questions."""
+        return self.interval(self.values, SHARE if self.measure == "accuracy" else None)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Every figure."""
+        return Summary(
             sampling=self.sampling,
             measure=self.measure,
-            questions=count,
-            different=count if self.clusters is None else len(set(self.clusters)),
-            responses=count * self.sampling.n,
+            questions=len(self.questions),
+            different=self.different,
+            responses=sum(self.sizes),
             figures={name: self.interval(values, metric_of(name).bounds) for name, values in self.columns.items()},
-            groups=self._groups() if self.sampling.n > 1 else {},
+            groups=self._groups() if max(self.sizes) > 1 else {},
             reasons=dict(self.reasons.most_common()),
             failures=self.failures,
             first_failure=self.first_failure,

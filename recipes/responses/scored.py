@@ -1,15 +1,14 @@
-"""Sampling parameters, and the interface of a generator of responses: vLLM in this process, or a server."""
+"""A response as a model gave it, how it was sampled, and what its reward says of it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from recipes.dumps import TURNS, as_text
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import Question
+from recipes.rewards.contract import Answer, is_right
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,7 @@ class Response:
     """One answer of a model."""
 
     text: str  # without special tokens; with tools the model's last turn
-    tokens: (
-        int | None
-    )  # its length in tokens, those of tools among them, or None where the generator does not report it
+    tokens: int | None  # its length, tokens of tools among them; None where the generator does not report it
     truncated: bool  # whether the limit on tokens cut it off
     # Sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
     logprob: float | None
@@ -69,13 +66,30 @@ class Group:
     responses: tuple[Response, ...]
 
 
-class Sampler(Protocol):
-    """A generator of responses.
+@dataclass(frozen=True, slots=True)
+class ScoredResponse(Answer):
+    """A response with its reward's answer: its score, accuracy and parts; `value` is the accuracy, or else the score.
 
-    `generate` yields one `Group` of `sampling.n` responses per question, in any order, as each is finished. Failures
-    that a user can mend are `RecipeError`s.
+    Where the reward failed, the score is 0, or the evaluation's lowest score if that is below 0; the accuracy is 0 for
+    a reward that states one.
     """
 
-    def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]: ...
+    reason: str = ""  # the reward's reason code, or "right", "wrong", "scored", `scoring.FAILED`; empty in a run's dump
+    # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
+    flexible: float | None = None
+    failure: str = ""  # the error where the reward raised or its answer breaks the contract; else empty
+    tokens: int | None = None  # as in `Response`; None and unknown in a run's dump, also the next two
+    truncated: bool | None = None
+    logprob: float | None = None
+    # What the following say is known of a response that was read from a file.
+    text: str = ""  # what was answered
+    prompt: str = ""  # what was asked
+    truth: str = ""  # the ground truth
+    group: str = ""  # a key that the responses to one prompt of a batch share
+    row_id: str | None = None  # the id of the prompt's row in the data; None where the file has no id for it
+    question: tuple[str, ...] = ()  # what responses to the same question share, also those of different rows
 
-    def close(self) -> None: ...
+    @property
+    def right(self) -> bool | None:
+        """Return whether the response is right; None where the reward states no accuracy."""
+        return is_right(self.accuracy)

@@ -1,0 +1,165 @@
+"""Files of scored responses: a step's dump of a run, and the completions of an evaluation; two of them are paired."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from recipes.data.rows import first_id
+from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
+from recipes.errors import RecipeError, counted
+from recipes.responses.measures import SHARE, Measures
+from recipes.responses.scored import ScoredResponse
+from recipes.rewards.contract import stated_accuracy
+from recipes.rewards.easyr1 import unwrapped
+from recipes.statistics import Paired, paired_difference
+
+NO_IDS = "its rows have no ids, so nothing can be paired"
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """The responses of one file, in its order."""
+
+    path: Path
+    responses: tuple[ScoredResponse, ...]
+    rendered: bool  # whether the prompts are texts of the model's chat template, as in a run's dumps
+
+    @cached_property
+    def groups(self) -> dict[str, list[ScoredResponse]]:
+        """The responses by group, in the file's order; a group's lines need not be adjacent."""
+        groups: dict[str, list[ScoredResponse]] = {}
+        for response in self.responses:
+            groups.setdefault(response.group, []).append(response)
+        return groups
+
+    @cached_property
+    def rows(self) -> dict[str, list[ScoredResponse]]:
+        """Id of the row -> its responses; responses without one are left out."""
+        rows: dict[str, list[ScoredResponse]] = {}
+        for response in self.responses:
+            if response.row_id is not None:
+                rows.setdefault(response.row_id, []).append(response)
+        return rows
+
+    @cached_property
+    def measures(self) -> Measures:
+        """Figures of the groups; rows with the same question are not independent."""
+        measures = Measures([group[0].question for group in self.groups.values()])
+        for group in self.groups.values():
+            measures.add(group)
+        return measures
+
+    @property
+    def measure(self) -> str:
+        """ "accuracy", or "score" where the reward states no accuracy."""
+        return self.measures.measure
+
+
+def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
+    """Read a file of scored responses.
+
+    Args:
+        file: such as `validation/<step>.jsonl` of a run, or `completions/<model>_<pass>.jsonl` of an evaluation.
+        images: whether the prompts of a run's dump may have images. It has only their texts, which may be alike where
+            the images differ; then rows must have the same id, apart from the number of a repeated row, to be the same
+            question. An evaluation says it of each response.
+
+    Raises:
+        RecipeError: the file is empty, or a line is no response, as in a file still being written.
+    """
+    responses: list[ScoredResponse] = []
+    record: dict[str, Any] = {}
+    try:
+        for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
+            record = json.loads(line)
+            responses.append(_of_dump(record, images) if "output" in record else _of_evaluation(record))
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"response {len(responses) + 1} cannot be read: {type(error).__name__}: {error}"
+        raise RecipeError(what, where=str(file), fix="wait until it is written, or remove the file") from error
+    if not responses:
+        raise RecipeError("the dump is empty", where=str(file), fix="wait until it is written, or remove the file")
+    return ScoredFile(file, tuple(responses), "output" in record)
+
+
+def _of_dump(record: dict[str, Any], images: bool) -> ScoredResponse:
+    row_id, uid = record.get(ROW_ID), record.get("uid")
+    group = str(uid).rsplit("_", 2)[0] if uid else row_id
+    if group is None:
+        raise ValueError(f"it has neither uid nor {ROW_ID}, so its group is not known")
+    texts = record["input"], record["output"], record["gts"]
+    return _scored(record, texts, group, images, stated_accuracy(record))
+
+
+def _of_evaluation(record: dict[str, Any]) -> ScoredResponse:
+    texts = record["prompt"], record["response"], record["ground_truth"]
+    return _scored(record, texts, record["row"], bool(record.get("images")), record["accuracy"])
+
+
+def _scored(
+    record: dict[str, Any], texts: tuple[Any, ...], group: Any, images: bool, accuracy: float | None
+) -> ScoredResponse:
+    prompt, text, truth = texts
+    if not math.isfinite(record["score"]):
+        raise ValueError(f"its score is {record['score']}, not a finite number")
+    text = as_text(record[TURNS]) if ENDED in record and isinstance(record.get(TURNS), list) else text
+    row_id, truth = record.get(ROW_ID), str(unwrapped(truth)[1])
+    return ScoredResponse(
+        float(record["score"]),
+        accuracy,
+        text=str(text),
+        prompt=str(prompt),
+        truth=truth,
+        group=str(group),
+        row_id=row_id,
+        question=(str(prompt), truth, *([first_id(str(row_id or group))] if images else [])),
+    )
+
+
+def pair(first: ScoredFile, second: ScoredFile) -> Paired:
+    """Compare two files on the questions that both have: rows with the same id, prompt and ground truth.
+
+    A run's prompts are texts of a chat template, and an evaluation's are not: between them id and truth decide.
+
+    Raises:
+        RecipeError: the files cannot be paired; the error states why.
+    """
+    where = f"{first.path} and {second.path}"
+    if first.measure != second.measure:
+        what = f"one is measured by {first.measure} and the other by {second.measure}: their rewards differ"
+        raise RecipeError(what, where=where)
+    same, _ = _shared(first, second)
+    if not same:
+        raise RecipeError(unpaired(first, second) or "they share no question", where=where)
+    by_score = first.measure == "score"
+    before, after = (
+        [fmean(each.score if by_score else each.value for each in file.rows[row]) for row in same]
+        for file in (first, second)
+    )
+    questions = [first.rows[row][0].question for row in same]
+    return paired_difference(before, after, bounds=None if by_score else SHARE, clusters=questions)
+
+
+def _shared(first: ScoredFile, second: ScoredFile) -> tuple[list[str], list[str]]:
+    """Ids that both files have: those whose prompt and ground truth agree in all responses, and the others."""
+    same: list[str] = []
+    others: list[str] = []
+    by_prompt = first.rendered == second.rendered
+    for row in (row for row in first.rows if row in second.rows):
+        questions = {(each.prompt if by_prompt else "", each.truth) for each in (*first.rows[row], *second.rows[row])}
+        (same if len(questions) == 1 else others).append(row)
+    return same, others
+
+
+def unpaired(first: ScoredFile, second: ScoredFile) -> str:
+    """A sentence on rows that cannot be paired: without ids, or with another question under the same id."""
+    for file in (first, second):
+        if not file.rows:
+            return f"{file.path.parent.parent.name}, {'step ' if file.rendered else ''}{file.path.stem}: {NO_IDS}"
+    _, others = _shared(first, second)
+    return f"{counted(len(others), 'row')} with the same id have another prompt or ground truth" if others else ""
