@@ -268,7 +268,8 @@ def _is_of(block: list[Setting], setting: Setting) -> bool:
     """Return whether the user names the block's own model, or one that was trained from it: its sizes are the same."""
     own = next((str(each.value) for each in block if each.path == MODEL), None)  # from the repository's root
     sizes = architecture(ROOT / own) if own else {}
-    return bool(sizes) and architecture(Path(str(setting.value))) == sizes
+    named = located(Recipe, {MODEL: setting.value}, {MODEL: setting.source})[MODEL]
+    return bool(sizes) and architecture(Path(str(named))) == sizes
 
 
 EXPERIMENT = "{experiment_name}"

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import os
+import shutil
 
 import pytest
 
@@ -174,6 +175,12 @@ def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
     (tmp_path / "org/model").mkdir(parents=True)
     for given, path in (("org/model", tmp_path), ("recipes/tasks", ROOT), ("a/b/c", tmp_path)):
         assert resolve(MODEL_PATH=given).worker.actor.model.model_path == f"{path}/{given}"
+
+
+def test_a_model_below_moved_artifacts_that_was_trained_from_the_tiny_one_has_its_sizes(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    shutil.copytree(ROOT / "recipes" / "tasks" / "gsm8k" / "tiny", tmp_path / "models" / "mine")
+    assert load("gsm8k", environ={"MODEL_PATH": "artifacts/models/mine"}, hardware="cpu").resolution.is_tiny
 
 
 @pytest.mark.parametrize(
