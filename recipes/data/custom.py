@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ from recipes.data.rows import (
 )
 from recipes.data.splits import MOST_VALIDATION, Prompts
 from recipes.engines.columns import engine_columns, prompt_column
+from recipes.engines.worked_answers import messages_of
 from recipes.errors import RecipeError, first_line
 from recipes.files import json_sha256, sha256
 from recipes.model_files import local_model, model_config, text_config
@@ -168,6 +169,7 @@ class _Part:
         self.most_images = 0
         self.files: pictures.Files = {}
         self._of_verl = False  # whether some rows have verl's columns, and keep their own
+        self._with_calls = False  # whether some worked answers are messages: then all are
         self._whole, self._truth = whole_columns, conversion.columns.ground_truth
         folder = data_dir("custom")
         folder.mkdir(parents=True, exist_ok=True)
@@ -198,6 +200,7 @@ class _Part:
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
             self._of_verl |= finished is not None
+            self._with_calls |= isinstance(record.solution, list)
             for name, value in record.rest.items():
                 is_fraction = isinstance(value, float) and not value.is_integer()
                 self._whole[name] = self._whole.get(name, True) and not is_fraction
@@ -206,19 +209,23 @@ class _Part:
             mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
 
     def schema(self, with_images: bool) -> pa.Schema | None:
-        """The columns of all rows, where some are verl's; None where `make_row` made all."""
-        if not self._of_verl:
+        """The columns of all rows, where some are verl's or have calls; None where `make_row` made all."""
+        if not self._of_verl and not self._with_calls:
             return None
+        return schema_of((row for row, *_ in self._all()), with_images=with_images)
+
+    def _all(self) -> Iterator[tuple[Row, Mapping[str, Any] | None, list[bytes]]]:
         self._kept.seek(0)
-        rows = (pickle.load(self._kept)[0] for _ in range(len(self.prompts)))
-        return schema_of(rows, with_images=with_images)
+        for _ in range(len(self.prompts)):
+            row, rest, shown = pickle.load(self._kept)
+            if self._with_calls and rest is not None:
+                row["extra_info"]["solution"] = messages_of(row["extra_info"]["solution"])
+            yield row, rest, shown
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
         """Yield the rows where `mask` is true, ready to be written."""
-        self._kept.seek(0)
         index = 0
-        for is_chosen in mask:
-            row, rest, pictures = pickle.load(self._kept)
+        for is_chosen, (row, rest, shown) in zip(mask, self._all(), strict=True):
             if not is_chosen:
                 continue
             if rest is not None:
@@ -229,7 +236,7 @@ class _Part:
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
             index += 1
             if with_images:
-                row["images"] = [{"bytes": picture} for picture in pictures]
+                row["images"] = [{"bytes": picture} for picture in shown]
             yield row
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
+from recipes.engines.worked_answers import Message, messages_of
 from recipes.errors import RecipeError, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
 
@@ -123,7 +124,7 @@ class Record:
     ground_truth: str  # JSON where the file has a number, list or object; empty where the record has none
     data_source: str
     images: list[Any]  # paths, data URIs or bytes, in the order of the `<image>` marks in the prompt
-    solution: str  # a response that earns the full score, if the file has one
+    solution: str | list[Message]  # a response that earns the full score, if the file has one; text, or with calls
     id: str  # the record's own, empty where it has none
     # All other columns, nulls too, and the ground truth's if its name is not `ground_truth`, or if it is no text: a
     # reward of TRL's form gets them as they are.
@@ -181,8 +182,9 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
             raise RecordError(what, place, 'write an object, {"index": 0}, or rename the field')
         finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}
         solution = solution if isinstance(solution, str) else ""
-    if not isinstance(solution, str):
-        raise RecordError(f"solution is {_abbreviated(solution)}, not the text of a response", place)
+    if not isinstance(solution, str) and not (isinstance(solution, list) and messages_of(solution)):
+        what = f"solution is {_abbreviated(solution)}, no text of a response, nor messages of assistant and tool"
+        raise RecordError(what, place)
     used = [columns.prompt, columns.images, "data_source", "solution", "id"]
     used += ["reward_model", "extra_info"] if finished else []
     if columns.ground_truth == "ground_truth" and isinstance(fields.get("ground_truth"), str | None):

@@ -15,7 +15,7 @@ def messages_of(solution: Any) -> list[Message]:
     """
     if isinstance(solution, str):
         return [{"role": "assistant", "content": solution}] if solution.strip() else []
-    messages = [_without_nulls(message) for message in solution or []]
+    messages = [_without_nulls(message) for message in solution or [] if isinstance(message, dict)]
     roles = [message.get("role") for message in messages]
     ends = {*roles[:1], *roles[-1:]}
     return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} else []

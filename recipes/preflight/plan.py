@@ -175,7 +175,7 @@ def _solutions(file: Path) -> list[str]:
             return []
         first = next(opened.iter_batches(MOST_ANSWERS, columns=["extra_info.solution"]))
     solutions = [messages_of(info["solution"]) for info in first["extra_info"].to_pylist() if info]
-    return ["\n".join(message["content"] for message in messages) for messages in solutions if messages]
+    return ["\n".join(each.get("content") or "" for each in messages) for messages in solutions if messages]
 
 
 def _card(recipe: Recipe) -> speed.Card | None:

@@ -16,10 +16,12 @@ from recipes.config.names import template_arguments
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import read_rows
 from recipes.engines.verl.tools import Tools, load_tools, schemas_of, tool_settings
+from recipes.engines.worked_answers import CALLS, messages_of
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config
 from recipes.preflight.child import ask
 from recipes.preflight.model import stop_tokens
+from recipes.written import written
 
 LIMIT_S = 300.0
 """Seconds until every tool has answered; on a slow machine imports take a minute."""
@@ -143,8 +145,10 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         solution = (row.get("extra_info") or {}).get("solution")
-        for turn in solution if isinstance(solution, list) else []:
-            tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
+        for turn in messages_of(solution) if isinstance(solution, list) else []:
+            for call in turn.get(CALLS) or []:  # servers write arguments as text
+                found.setdefault(call["function"]["name"], written(call["function"]["arguments"]))
+            tokens = rules.tokenizer.encode(turn.get("content") or "", add_special_tokens=False)
             for call in _read(rules, tokens) if turn["role"] == "assistant" else []:
                 found.setdefault(call.name, json.loads(call.arguments))
     return list(found.items())

@@ -16,6 +16,7 @@ from recipes.data import custom
 from recipes.data.custom import Conversion, convert, converted, ready
 from recipes.data.readers import Columns
 from recipes.data.rows import read_rows
+from recipes.engines.worked_answers import messages_of
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight.data_files import check_data
@@ -68,6 +69,19 @@ def test_a_row_has_what_both_engines_read(tmp_path):
     assert rows[2]["extra_info"]["solution"] == "It is 1."
     assert "images" not in rows[1]
     assert manifest.source == "data.jsonl, s.txt, t.jinja"
+
+
+def test_worked_answers_with_calls_are_messages_in_every_row(tmp_path):
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    turns = [("assistant", None, [call]), ("tool", "2", None), ("assistant", "It is 2.", None)]
+    messages = [{"role": role, "content": text, "tool_calls": calls} for role, text, calls in turns]
+    rows = [record(0, solution=messages), record(1, solution="It is 1."), record(2)]
+    (train, test), _ = made(Conversion((write(tmp_path, rows),)))
+    solutions = {row["extra_info"]["line"]: messages_of(row["extra_info"]["solution"]) for row in train + test}
+    assert [len(solutions[line]) for line in (1, 2, 3)] == [3, 1, 0]
+    assert solutions[1][0]["tool_calls"] == [call]
+    wrong = write(tmp_path, [record(0, solution=messages[:2]), record(1)])
+    mistake(lambda: made(Conversion((wrong,))), "messages of assistant and tool")
 
 
 def test_a_truth_that_is_no_text_is_a_column_of_a_reward_of_trls_form_too(tmp_path):
