@@ -26,7 +26,7 @@ class ModelResult:
     passes: dict[str, Summary]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A finished evaluation; `probe`, `comparison` and `filtered` are None where they were not made."""
 
@@ -39,6 +39,13 @@ class Result:
     probe: Probe | None  # result of the signal probe
     comparison: Comparison | None  # of two models
     filtered: Filtered | None  # the rows that the signal probe kept
+
+    def __repr__(self) -> str:
+        """The main figures of each model, with the difference of two, and the conclusion."""
+        columns = [*self.models, *["difference"] * (self.comparison is not None)]
+        lines = [f"{self.kind} of {self.task}, {self.counted_questions}: {' | '.join(columns)}"]
+        lines += [f"{line.label}: {' | '.join(each.value for each in line.cells)}" for line in table(self)[:3]]
+        return "\n".join([*lines, self.headline.text])
 
     @property
     def sampled(self) -> Summary:

@@ -23,6 +23,7 @@ def number_in(text):
 def test_the_page_holds_the_numbers_of_the_json(reports, pages, kind):
     result = reports[kind][0]
     report = json.loads(json.dumps(asdict(result)))
+    assert len(repr(result).splitlines()) <= 5
     shown = " ".join(html.unescape(re.sub(r"<[^>]*>", "", pages[kind])).split())
     lines = {line.label: line for line in table(result)}
     assert len(lines) >= 10
