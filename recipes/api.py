@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -13,14 +14,19 @@ from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
 from recipes.errors import RecipeError, did_you_mean
+from recipes.evaluation.cache import evaluations
 from recipes.evaluation.cli import run_evaluation
 from recipes.evaluation.options import Options
 from recipes.evaluation.report import Result
-from recipes.paths import run_dir
+from recipes.from_python import function_location, rows_file
+from recipes.paths import relative_to_cwd, run_dir
 from recipes.runs.metrics import Step, read_history, validations
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TrainingResult:
     """What `train` returns, for a run that ended or for a dry run."""
 
@@ -34,6 +40,25 @@ class TrainingResult:
         """Data source -> [(step, value)]: accuracy of its questions, or their score where the reward states none."""
         return {source: values for (_, source), values in validations(self.steps).items()}
 
+    @property
+    def history(self) -> pandas.DataFrame:
+        """The metrics of the steps, a row for each step and a column for each metric; NaN where a step has it not."""
+        import pandas
+
+        frame = pandas.DataFrame([step.data for step in self.steps])
+        return frame.set_index(pandas.Index([step.step for step in self.steps], name="step"))
+
+    def __repr__(self) -> str:
+        """The outcome, the first and last validation of each data source, and the checkpoint."""
+        step = self.steps[-1].step if self.steps else 0
+        lines = [f"{relative_to_cwd(self.folder)}: step {step}, exit code {self.exit_code}"]
+        for source, values in self.validations.items():
+            ends = " -> ".join(f"{value:.3f} (step {at})" for at, value in dict.fromkeys((values[0], values[-1])))
+            lines.append(f"validation {source}: {ends}")
+        if self.checkpoint:
+            lines.append(f"checkpoint {relative_to_cwd(self.checkpoint.folder)}")
+        return "\n".join(lines)
+
 
 def train(
     task: str, keys: Mapping[str, object] | None = None, *, dry_run: bool = False, **options: object
@@ -44,20 +69,24 @@ def train(
         task: a recipe in `configs/`, or the path of one.
         keys: dotted keys of docs/CONFIGURATION_REFERENCE.md, such as `{"worker.rollout.n": 8}`.
         dry_run: print what would run, and check it; nothing is trained.
-        options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`.
+        options: the launcher's options without their dashes, such as `max_steps=1` or `data="my.json"`. `data` and
+            `val_data` also take rows (`rows_file`), and `reward_func` functions, alone or in a list
+            (`function_location`); they are written to `python` in the run's folder.
 
     Raises:
         RecipeError: a mistake that the user can mend, found before the trainer starts.
     """
-    arguments = [f"{key}={_typed(key, value)}" for key, value in (keys or {}).items()]
-    for name, value in options.items():
-        arguments += [f"--{name}", _typed(name, value)]
     task = _typed("task", task or "")
+    unwritten = load(task, arguments=_words(keys or {}, options, None))
+    arguments = _words(keys or {}, options, run_dir(str(unwritten.trainer.experiment_name)) / "python")
     recipe = load(task, arguments=arguments)
     if dry_run:
         code = launch.show_plan(recipe)
     else:
-        code = launch.run(recipe, Console(highlight=False, markup=False, soft_wrap=True), task, arguments)
+        console = Console(
+            highlight=False, markup=False, soft_wrap=True, force_jupyter=False
+        )  # lines, also in a notebook
+        code = launch.run(recipe, console, task, arguments)
     folder = run_dir(str(recipe.trainer.experiment_name))
     checkpoint = last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path)))
     return TrainingResult(code, folder, read_history(folder / "metrics.jsonl"), checkpoint)
@@ -69,7 +98,8 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     Args:
         task: a recipe in `configs/`; not needed with `run="artifacts/runs/NAME"`.
         analyse: whether this is the signal probe.
-        options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`.
+        options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`; `data` and
+            `reward_func` as in `train`, written to `artifacts/evaluations/python`.
 
     Raises:
         RecipeError: a mistake that the user can mend.
@@ -78,13 +108,35 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     if unknown := [name for name in options if name not in known]:
         raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))
     paths = ("run", "data", "filter_out", "output_dir")
+    filed = {name: _filed(name, value, evaluations() / "python") for name, value in options.items()}
     values: dict[str, object] = {
-        name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in options.items()
+        name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in filed.items()
     }
     values |= {name: Path(str(values[name])) for name in paths if name in values}
     words = [word for word in (_typed("task", task or ""), "analyse" if analyse else "reward") if word]
     chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
-    return run_evaluation(chosen)[0]
+    result, folder = run_evaluation(chosen)
+    print(f"report: {relative_to_cwd(folder / 'report.html')}")
+    return result
+
+
+def _words(keys: Mapping[str, object], options: Mapping[str, object], folder: Path | None) -> list[str]:
+    """The command line of keys and options, whose functions and rows are written below `folder`."""
+    words = [f"{key}={_typed(key, _filed(key, value, folder))}" for key, value in keys.items()]
+    for name, value in options.items():
+        words += [f"--{name}", _typed(name, _filed(name, value, folder))]
+    return words
+
+
+def _filed(name: str, value: object, folder: Path | None) -> object:
+    """A value with its functions and rows as files below `folder`; where that is None, as a name of no file."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if "reward_func" in name and any(map(callable, values)):
+        return [(function_location(each, folder) if folder else name) if callable(each) else each for each in values]
+    are_paths = bool(values) and all(isinstance(each, str | Path | None) for each in values)
+    if name.endswith(("data", "_files")) and not are_paths and isinstance(value, Iterable):
+        return rows_file(value, folder) if folder else name
+    return value
 
 
 def _typed(name: str, value: object) -> str:
@@ -92,12 +144,12 @@ def _typed(name: str, value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict):
-        return json.dumps(value)
+        return json.dumps(value, default=lambda each: _typed(name, each))
     parts = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(part, str | int | float | Path) for part in parts):
         raise RecipeError(
             f"{name} is a {type(value).__name__} of Python's, not text, a number or a path",
             where=f"the argument {name}",
-            fix="give a path: a recipe or data as a file, a reward as 'file.py' or 'file.py:function'",
+            fix="give a path, such as that of a recipe; data may be rows as well, a reward a function",
         )
     return ",".join(map(str, parts))

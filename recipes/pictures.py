@@ -130,6 +130,13 @@ def open_image(data: bytes) -> Any:
         raise ValueError(str(error).partition(" <_io.BytesIO")[0]) from error
 
 
+def encoded(picture: Any) -> bytes:
+    """A PIL image as a PNG file."""
+    out = BytesIO()
+    (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")).save(out, "PNG")
+    return out.getvalue()
+
+
 def usable(data: bytes) -> bytes:
     """The same file; a PNG on white where it is transparent, since verl shows white there and EasyR1 what lies below.
 
@@ -146,6 +153,4 @@ def usable(data: bytes) -> bytes:
         return data
     ground = Image.new("RGBA", picture.size, "white")
     ground.alpha_composite(picture)
-    out = BytesIO()
-    ground.convert("RGB").save(out, "PNG")
-    return out.getvalue()
+    return encoded(ground.convert("RGB"))

@@ -1,5 +1,8 @@
 """The Python functions and the installed command do what the launchers do."""
 
+from pathlib import Path
+
+import pandas
 import pytest
 from typer.testing import CliRunner
 
@@ -7,6 +10,7 @@ import recipes
 from recipes import api, launch
 from recipes.commands import app
 from recipes.paths import ROOT
+from recipes.runs.metrics import Step
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "custom" / "tiny"
@@ -25,17 +29,48 @@ def test_train_hands_on_what_a_user_would_type(monkeypatch, tmp_path):
     assert "max_step" in mistake(lambda: recipes.train("countdown", max_step=1)).what
 
 
-@pytest.mark.parametrize("option", [{"reward_function": len}, {"data": [{"prompt": "1 + 1 =", "answer": "2"}]}])
+def test_functions_and_rows_are_typed_as_files_of_the_runs_folder(monkeypatch, tmp_path):
+    """The same rows are the same file, so that a run goes on; others are another, as changed data of a launcher's."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(launch, "run", lambda recipe, console, task, words: seen.append((recipe.data, words)) or 0)
+    rows = [{"prompt": "1 + 1 =", "sum": 2}]
+    for data in (rows, pandas.DataFrame(rows), rows * 2):
+        recipes.train("custom", data=data, reward_func=[longer, shorter], experiment_name="mine", hardware="cpu")
+    files = [data.train_files for data, _ in seen]
+    assert files[0] == files[1] != files[2]
+    assert Path(files[0]).is_relative_to(tmp_path / "runs" / "mine" / "python")
+    assert seen[0][1][3].count("from_python.py:") == 2
+
+
+def longer(completions, **columns):
+    return [len(text) for text in completions]
+
+
+def shorter(completions, **columns):
+    return [-length for length in longer(completions)]
+
+
+@pytest.mark.parametrize("option", [{"tools": len}, {"model": [len]}, {"reward_function_kwargs": {"f": len}}])
 def test_what_cannot_be_typed_is_named(option):
     assert next(iter(option)) in mistake(lambda: recipes.train("custom", **option)).where
     for function in (recipes.train, recipes.evaluate):
         assert "task" in mistake(lambda function=function: function(len), "Python's").where
 
 
-@pytest.mark.parametrize("option", [{"reward_func": len}, {"reward_func": [len]}, {"data": [{"prompt": "1 + 1 ="}]}])
-def test_what_cannot_be_typed_is_no_option_of_an_evaluation_either(option):
-    assert next(iter(option)) in mistake(lambda: recipes.evaluate("custom", **option), "Python's").where
+def test_an_evaluation_takes_functions_and_rows_and_names_what_cannot_be_typed():
+    assert "base_model_path" in mistake(lambda: recipes.evaluate("custom", base_model_path=[len]), "Python's").where
     assert "none.py" in mistake(lambda: recipes.evaluate("custom", reward_func=["none.py"], model_path=TINY)).what
+    wrong = {"reward_func": longer, "data": [{"question": "1 + 1 ="}], "model_path": TINY}
+    assert "rows.jsonl" in mistake(lambda: recipes.evaluate("custom", **wrong), "no column prompt").where
+
+
+def test_a_result_shows_what_it_holds_in_a_few_lines(tmp_path):
+    steps = [Step(0, {"val-core/math/acc/mean@1": 0.25}), Step(1, {"critic/score/mean": 0.5})]
+    result = api.TrainingResult(0, tmp_path / "mine", [*steps, Step(2, {"val-core/math/acc/mean@1": 0.5})], None)
+    assert repr(result).endswith("mine: step 2, exit code 0\nvalidation math: 0.250 (step 0) -> 0.500 (step 2)")
+    assert result.history["critic/score/mean"].dropna().to_dict() == {1: 0.5}
+    assert api.TrainingResult(1, tmp_path, [], None).history.empty
 
 
 def test_evaluate_raises_what_a_user_can_mend_inside_a_notebooks_loop(tmp_path):

@@ -1,0 +1,156 @@
+"""Functions and rows of a running program as files, which trainers and later starts read."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import inspect
+import json
+import os
+import re
+import symtable
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from recipes.errors import RecipeError
+from recipes.files import write_whole
+from recipes.pictures import encoded
+
+MEND = "write it with def into a file, with all that it uses, and pass 'my_rewards.py:its_name'"
+
+
+def function_location(function: Any, folder: Path) -> str:
+    """`file.py:name` of a function, in its module's own file, or in one below `folder`.
+
+    A function of a script or a notebook is written to `folder/<digest>/from_python.py`, with the functions, classes,
+    imports and constants that it uses; one of a module in a package is imported there.
+
+    Raises RecipeError for what cannot be written: a lambda, a closure, a method, or a use of an object.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    if not isinstance(function, FunctionType) or name == "<lambda>":
+        raise RecipeError("it is no function with a name of its own", where=repr(function), fix=MEND)
+    module, lines = sys.modules.get(function.__module__), dict[str, str]()
+    if module is None or module.__name__ == "__main__" or vars(module).get(name) is not function:
+        _define(name, function, inspect.unwrap(function).__globals__, lines)
+    elif module.__file__ and not module.__package__:
+        return f"{module.__file__}:{name}"
+    else:
+        lines[name] = _outside(name, function)
+    future = inspect.unwrap(function).__code__.co_flags & annotations.compiler_flag
+    text = "\n".join(["from __future__ import annotations\n"] * bool(future) + [*lines.values()])
+    return f"{_written(text, folder, 'from_python.py')}:{name}"
+
+
+def _define(name: str, value: Any, space: Mapping[str, Any], lines: dict[str, str]) -> None:
+    """Add the lines that define a name behind those of the names of `space` that they use."""
+    lines[name] = ""  # functions may use one another
+    if isinstance(inspect.unwrap(value), FunctionType | type) and value.__module__ == space["__name__"]:
+        text = _source(name, value)
+        tables = [symtable.symtable(text, name, "exec")]
+        for table in tables:
+            tables += table.get_children()
+            for symbol in table.get_symbols():
+                used = symbol.get_name()
+                if symbol.is_global() and used in space and used not in lines and not used.startswith("__"):
+                    _define(used, space[used], space, lines)
+    else:
+        text = _outside(name, value)
+    del lines[name]
+    lines[name] = text
+
+
+def _source(name: str, value: Any) -> str:
+    """The source of a function or class, as it stands in a script or in the cells of a notebook."""
+    plain = inspect.unwrap(value)
+    if not isinstance(plain, type) and plain.__code__.co_freevars:
+        what = f"{name} uses names of the function around it: {', '.join(plain.__code__.co_freevars)}"
+        raise RecipeError(what, where=repr(value), fix=MEND)
+    cells = getattr(sys.modules["__main__"], "In", [])  # Python 3.12 finds no class in them
+    try:
+        for cell in reversed(cells if isinstance(plain, type) else []):
+            for node in ast.parse(cell).body:
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                    return "\n".join([*cell.splitlines()[first - 1 : node.end_lineno], ""])
+        text = textwrap.dedent(inspect.getsource(plain))
+        names = [getattr(node, "name", "") for node in ast.parse(text).body]
+    except (OSError, TypeError, SyntaxError) as error:
+        raise RecipeError(f"{name} has no source: {error}", where=repr(value), fix=MEND) from error
+    if names != [name]:
+        raise RecipeError(f"{name} is no def or class of that name in its source", where=repr(value), fix=MEND)
+    return text
+
+
+def _outside(name: str, value: Any) -> str:
+    """The line that imports a module or its function or class, or that sets a constant."""
+    home = value if isinstance(value, ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
+    own = getattr(value, "__name__", name)
+    if home is value:
+        return f"{_found(home)}import {home.__name__} as {name}\n"
+    if home and home.__name__ != "__main__" and getattr(home, own, None) is value:
+        return f"{_found(home)}from {home.__name__} import {own} as {name}\n"
+    if isinstance(value, re.Pattern):
+        return f"{name} = __import__('re').compile({value.pattern!r}, {value.flags})\n"
+    try:
+        ast.literal_eval(repr(value))
+    except (ValueError, SyntaxError):
+        what = f"it uses {name}, a {type(value).__name__}, which cannot be written as a constant"
+        raise RecipeError(what, where=name, fix=f"make {name} inside the function; or {MEND}") from None
+    return f"{name} = {value!r}\n"
+
+
+def _found(module: ModuleType) -> str:
+    """A line by which other processes find a module of the user's own; its path counts as part of the reward."""
+    file = getattr(sys.modules[module.__name__.partition(".")[0]], "__file__", None)
+    if not file or file.startswith((sys.prefix, sys.base_prefix)):
+        return ""
+    place = os.path.dirname(file) if file.endswith("__init__.py") else file
+    return f"import os, sys\nsys.path.append(os.path.dirname({place!r}))\n"
+
+
+def rows_file(rows: Any, folder: Path) -> Path:
+    """Rows as `folder/<digest>/rows.jsonl`: the same rows are the same file.
+
+    Args:
+        rows: dictionaries in a list or another iterable, such as a `datasets.Dataset`, or a data frame. Pictures of
+            PIL and bytes become base64, arrays lists.
+
+    Raises RecipeError for what is no dictionary, and for values that JSON does not have.
+    """
+    fix = "give a list of dictionaries, such as {'prompt': 'What is 17 + 25?', 'ground_truth': '42'}"
+    lines = []
+    for number, row in enumerate(rows.to_dict("records") if hasattr(rows, "iterrows") else rows, 1):
+        try:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"it is a {type(row).__name__}, not a dictionary")
+            lines.append(json.dumps(dict(row), ensure_ascii=False, default=_plain) + "\n")
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
+    if not lines:
+        raise RecipeError("there are no rows", where=repr(rows)[:80], fix=fix)
+    return _written("".join(lines), folder, "rows.jsonl")
+
+
+def _written(text: str, folder: Path, name: str) -> Path:
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:12] / name
+    write_whole(path, text)
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON does not have, as one that it has. Raises TypeError."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if hasattr(value, "getbands"):
+        return base64.b64encode(encoded(value)).decode()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "isoformat") or isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{str(value)[:60]} is a {type(value).__name__}, which JSON does not have")

@@ -1,0 +1,147 @@
+"""Functions and rows of a script or a notebook, as files that load as they were."""
+
+import functools
+import importlib
+import json
+import linecache
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes.data.readers import Mistakes, records
+from recipes.from_python import function_location, rows_file
+from recipes.rewards.function import Call, load_function
+from tests.mistakes import mistake
+
+SCRIPT = """
+from __future__ import annotations
+
+import json as j
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from normal import lowered
+
+BONUS, LINES, FOUND = 0.5, open, re.compile("<a>(.*)</a>", re.DOTALL)
+
+
+@dataclass
+class Judged:
+    right: bool
+    bonus: float = BONUS
+
+
+@lru_cache
+def answer(text: str) -> str:
+    found = FOUND.search(text)
+    return lowered(found[1]) if found and even(2) else j.dumps(text)
+
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+
+def reward(data_source, solution_str, ground_truth, extra_info=None):
+    judged = Judged(answer(solution_str) == ground_truth)
+    return judged.right + judged.bonus
+
+
+raise_if_loaded = 1 / (__name__ == "__main__")
+location = place(reward)
+"""
+
+
+def scored(location: str, text: str) -> float:
+    return load_function(location).score(Call("x", text, "yes")).score
+
+
+def test_a_function_of_a_script_is_written_with_all_that_it_uses(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "normal.py").write_text("def lowered(text):\n    return text.lower()\n")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    to_file = functools.partial(function_location, folder=tmp_path / "run")
+    location = runpy.run_path(str(tmp_path / "script.py"), {"place": to_file}, "__main__")["location"]
+    assert scored(location, "so <a>YES</a>") == 1.5
+    again = runpy.run_path(str(tmp_path / "script.py"), {"place": to_file}, "__main__")["location"]
+    assert again == location
+
+
+def test_functions_and_classes_of_cells_are_those_that_ran_last(tmp_path, monkeypatch):
+    cells = [
+        "class Right:\n    value = 0.0\n",
+        "class Right:\n    value = 1.0\n",
+        "def reward(completions, **more):\n    ",
+    ]
+    cells[2] += "return [Right.value for _ in completions]\n"
+    space = {"__name__": "__main__"}
+    for number, cell in enumerate(cells):
+        linecache.cache[f"<cell {number}>"] = len(cell), None, cell.splitlines(keepends=True), f"<cell {number}>"
+        exec(compile(cell, f"<cell {number}>", "exec"), space)
+    monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)
+    location = function_location(space["reward"], tmp_path)
+    assert "value = 1.0" in Path(location.rpartition(":")[0]).read_text()
+
+
+def test_a_function_of_a_module_stays_in_its_file_and_one_of_a_package_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "my_own_rewards.py").write_text("def reward(completions, **more):\n    return [1.0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("my_own_rewards")
+    assert function_location(module.reward, tmp_path) == f"{tmp_path}/my_own_rewards.py:reward"
+    location = function_location(json.dumps, tmp_path)
+    assert "import dumps" in Path(location.rpartition(":")[0]).read_text()
+
+
+def closed(limit):
+    def reward(completions, **more):
+        return [len(text) > limit for text in completions]
+
+    return reward
+
+
+OPENED = sys.stdout
+
+
+def logged(completions, **more):
+    OPENED.write("judged")
+
+
+logged.__module__ = "__main__"
+logged_there = type(logged)(logged.__code__, {**globals(), "__name__": "__main__"}, "logged")
+
+
+@pytest.mark.parametrize(
+    "function", [lambda completions: [0.0], closed(3), len, "".join, functools.partial(scored, "x")]
+)
+def test_what_has_no_source_of_its_own_says_what_to_do(function, tmp_path):
+    assert "my_rewards.py" in mistake(lambda: function_location(function, tmp_path)).fix
+
+
+def test_an_object_that_no_file_can_hold_is_named(tmp_path):
+    assert "OPENED" in mistake(lambda: function_location(logged_there, tmp_path), "my_rewards.py").what
+
+
+def test_rows_are_one_file_by_their_content(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    picture = Image.new("CMYK", (4, 4))
+    rows = [{"prompt": "<image>1 + 1 =", "ground_truth": np.int64(2), "images": [picture], "data_source": "math"}]
+    file = rows_file(iter(rows), tmp_path)
+    assert file == rows_file(rows, tmp_path)
+    assert file != rows_file([*rows, *rows], tmp_path)
+    (record,) = records([file], Mistakes())
+    assert (record.ground_truth, len(record.images)) == ("2", 1)
+    for wrong, named in [
+        ([], "no rows"),
+        ([{"prompt": object()}], "row 1"),
+        ({"train": rows}, "row 1"),
+        (["a"], "row 1"),
+    ]:
+        mistake(lambda wrong=wrong: rows_file(wrong, tmp_path), named)
