@@ -50,7 +50,9 @@ setup(
         "dev": [
             "hypothesis",
             "import-linter",
+            "ipykernel",
             "mypy",
+            "nbclient",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",
