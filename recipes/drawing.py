@@ -74,11 +74,13 @@ def inline(figure: Any, name: str, description: str) -> str:
 
 
 def templates(folder: Path, html: bool = True) -> Environment:
-    """The Jinja templates of a folder; in HTML values are escaped, and a name that is not given is an error."""
+    """The Jinja templates of a folder, which know the `style` sheet; HTML is escaped, a missing value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(folder)
-    return Environment(loader=loader, autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=loader, autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.globals["style"] = STYLE_SHEET.read_text(encoding="utf-8")
+    return made
 
 
 def draw_means(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:

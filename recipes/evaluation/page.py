@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recipes.drawing import BLUE, SLATE, STYLE, STYLE_SHEET, draw_means, inline, templates
+from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.evaluation.probe import Verdict
 from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.report import Result, table
@@ -54,7 +54,6 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         outcomes=sorted({sample.outcome for sample in samples}),
         reasons=sorted({reason for sample in samples for reason in sample.reasons}),
         charts=figures,
-        style=STYLE_SHEET.read_text(encoding="utf-8"),
         script=script,
         policy=f"{policy}script-src 'sha256-{digest}'",
     )

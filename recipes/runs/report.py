@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, STYLE_SHEET, WEAK, draw_means, inline, templates
+from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, WEAK, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.files import write_whole
 from recipes.responses.files import ScoredFile
@@ -38,8 +38,6 @@ COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
 
 def write(folder: Path, output: Path) -> Path:
     """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
-    from markupsafe import Markup
-
     run = read(folder)
     validations, notes = read_validations(folder, run.recipe, run.since, MOST_VALIDATIONS)
     curve = {step: file.measures.mean for step, file in validations.items()}
@@ -53,7 +51,6 @@ def write(folder: Path, output: Path) -> Path:
         .render(
             run=run,
             notes=[*run.notes, *notes],
-            style=Markup(STYLE_SHEET.read_text(encoding="utf-8")),
             task=run.task,
             written=datetime.now().astimezone().isoformat(timespec="minutes"),
             tone="bad" if any(each.status == "failure" for each in alarms) else "weak" if alarms else "good",
@@ -164,8 +161,7 @@ def write_comparison(sides: Sequence[Side], output: Path) -> str:
     runs = {name: side.run for name, side in zip(compared.names, sides, strict=True) if side.run}
     figures = curves(runs, held_out, compared.runs[0].measure) if runs else ()
     page = templates(Path(__file__).parent).get_template("compare.html.j2")
-    style = STYLE_SHEET.read_text(encoding="utf-8")
-    write_whole(output, page.render(compared=compared, curves=figures, style=style, title=" | ".join(compared.names)))
+    write_whole(output, page.render(compared=compared, curves=figures, title=" | ".join(compared.names)))
     return compared.text()
 
 
