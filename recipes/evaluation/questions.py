@@ -6,10 +6,11 @@ import base64
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recipes.data.rows import IMAGE_MARK, find_manifest, first_id
+from recipes.data.rows import IMAGE_MARK, find_manifest, first_id, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
 from recipes.rewards.easyr1 import unwrapped
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 OPTIONAL = ("reward_model", "data_source", "extra_info", "id")
-ROWS_AT_ONCE, IMAGE_ROWS_AT_ONCE = 1024, 16
+IMAGE_ROWS_AT_ONCE = 16
 
 
 class RowFormat(NamedTuple):
@@ -70,13 +71,12 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
         RecipeError: the file is not parquet, lacks a column, is empty, or has a row without a gold answer.
     """
     file = _open(path, read.needed)
-    total = file.metadata.num_rows
-    if total == 0:
+    if file.metadata.num_rows == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
     there = file.schema_arrow.names
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
-    records = _records(file, columns, set(range(min(limit or total, total))), ROWS_AT_ONCE)
-    return [_question(path, row, record, read, has_images="images" in there) for row, record in records]
+    records = islice(read_rows(path, columns), limit)
+    return [_question(path, row, record, read, has_images="images" in there) for row, record in enumerate(records)]
 
 
 def clusters_of(questions: Sequence[Question]) -> list[int] | None:
@@ -99,7 +99,9 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
     if not any(question.image_count for question in waiting.values()):
         yield from waiting.values()
         return
-    for row, record in _records(_open(path), ["images"], set(waiting), IMAGE_ROWS_AT_ONCE):
+    for row, record in enumerate(islice(read_rows(path, ["images"], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
+        if row not in waiting:
+            continue
         images = tuple(image["bytes"] for image in record["images"] or ())
         question = waiting[row]
         if len(images) != question.image_count:
@@ -128,20 +130,6 @@ def _open(path: Path, needed: Iterable[str] = ()) -> pq.ParquetFile:
             fix="use a file that a data_prep script wrote",
         )
     return file
-
-
-def _records(
-    file: pq.ParquetFile, columns: list[str], wanted: set[int], batch_size: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Row number and values of the wanted rows, in the file's order."""
-    start, last = 0, max(wanted)
-    for batch in file.iter_batches(batch_size=batch_size, columns=columns):
-        rows = [row for row in range(start, start + batch.num_rows) if row in wanted]
-        if rows:
-            yield from zip(rows, batch.take([row - start for row in rows]).to_pylist(), strict=True)
-        start += batch.num_rows
-        if start > last:
-            return
 
 
 def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, has_images: bool) -> Question:
