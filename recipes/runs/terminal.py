@@ -91,20 +91,18 @@ class LastingOutput:
 
     def write(self, text: str) -> None:
         """Print a text."""
-        text = printable(text)
-        try:
-            sys.stdout.write(text)
-        except BrokenPipeError:
-            self._go_elsewhere()
-            sys.stdout.write(text)
+        self._lastingly(sys.stdout.write, printable(text))
 
     def flush(self) -> None:
         """Write out what was printed; what the pipe did not take is still there for the other place."""
+        self._lastingly(sys.stdout.flush)
+
+    def _lastingly(self, write: Callable[..., Any], *text: str) -> None:
         try:
-            sys.stdout.flush()
+            write(*text)
         except BrokenPipeError:
             self._go_elsewhere()
-            sys.stdout.flush()
+            write(*text)
 
     def _go_elsewhere(self) -> None:
         try:
