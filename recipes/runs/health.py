@@ -7,6 +7,7 @@ what to try. Rules change nothing in a run.
 from __future__ import annotations
 
 import math
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,14 +16,14 @@ from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective, path_keys
 from recipes.config.resolve import algorithm
+from recipes.config.variables import positive_number
 from recipes.data.rows import find_manifest
 from recipes.drawing import markdown
-from recipes.errors import counted
+from recipes.errors import RecipeError, counted
 from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import CALLS, CUT_BY_TURNS, FAILED_CALLS, TRAINING_ACCURACY, ZERO_VARIANCE
-from recipes.runs import rollout_mismatch
 from recipes.runs.folder import compares_since
 from recipes.runs.metrics import KL, Series, Step, is_finite, number, series, validation
 from recipes.runs.validations import Measured, measured, of_last_measure
@@ -238,9 +239,9 @@ def _calls(run: Evidence) -> Verdict:
 
 
 def _rollout(run: Evidence) -> Verdict:
-    worst = max(map(abs, run.last(rollout_mismatch.KL)))
-    evidence = f"at most {number(worst)} nats a token over the last steps, bound {rollout_mismatch.MOST:g}"
-    return ("ok" if worst <= rollout_mismatch.MOST else "failure"), evidence
+    worst = max(map(abs, run.last(ROLLOUT_KL)))
+    evidence = f"at most {number(worst)} nats a token over the last steps, bound {MOST_ROLLOUT_KL:g}"
+    return ("ok" if worst <= MOST_ROLLOUT_KL else "failure"), evidence
 
 
 def _reward_and_validation(run: Evidence) -> Verdict:
@@ -278,6 +279,54 @@ def _reward_and_validation(run: Evidence) -> Verdict:
 def _between(values: Series, after: int, to: int) -> Series:
     """The values of the steps behind `after`, up to `to`."""
     return values[bisect_right(values, (after, math.inf)) : bisect_right(values, (to, math.inf))]
+
+
+ROLLOUT_KL = "rollout_corr/kl"
+MOST_ROLLOUT_KL = 0.02
+"""The largest mismatch, in nats a token, that counts as rounding."""
+MOST_WITH_IMAGES = "MAX_ROLLOUT_KL"
+MISMATCH_ADVICE = (
+    "look at actor_rollout_ref.rollout.load_format (images need safetensors) and at what the verl section "
+    f"changes; {MOST_WITH_IMAGES} takes another bound"
+)
+
+
+def mismatch_bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
+    """The largest `ROLLOUT_KL` that a step may have; infinite for a run without images or without this metric.
+
+    If vLLM does not see the images, the model still answers, and training goes on. But vLLM returns the log-prob of
+    each token that it samples, and the trainer computes it again: `ROLLOUT_KL`, in nats a token, is the mean of
+    log p(vLLM) - log p(trainer). It is zero up to rounding where both saw the same image with the same weights, and far
+    above `MOST_ROLLOUT_KL` where vLLM saw none; docs/NUMBER_GAME.md has the figures.
+
+    Raises:
+        RecipeError: `MAX_ROLLOUT_KL` is no positive number.
+    """
+    rollout = recipe.worker.rollout
+    if not rollout.limit_images or not (rollout.calculate_log_probs or recipe.engine == "easyr1"):
+        return math.inf
+    return positive_number(environ, MOST_WITH_IMAGES, "for example 0.05, or inf") or MOST_ROLLOUT_KL
+
+
+def mismatch(step: Step, most: float) -> str | None:
+    """Return in one line what is wrong with a step; None if nothing is wrong or the step has no `ROLLOUT_KL`."""
+    value = step.get(ROLLOUT_KL)
+    # Only noise makes the mean negative, so its absolute value counts; NaN compares as false and is reported.
+    if value is None or math.isinf(most) or abs(value) <= most:
+        return None
+    what = f"{ROLLOUT_KL} is {value:.3g} nats a token, at most {most:g} is rounding"
+    return f"step {step.step}: vLLM and the trainer do not see the same image ({what})"
+
+
+def refuse_after_mismatch(recipe: Recipe, history: Sequence[Step]) -> None:
+    """Raise where a run would resume a checkpoint after a mismatch; `history` has the steps up to the checkpoint."""
+    most = mismatch_bound(recipe, os.environ)
+    if found := next((text for step in history if (text := mismatch(step, most))), None):
+        raise RecipeError(
+            f"the checkpoint to go on from was trained on a wrong image: {found}",
+            where=str(recipe.trainer.save_checkpoint_path),
+            fix=f"remove that folder, or choose another EXPERIMENT_NAME; {MISMATCH_ADVICE}",
+        )
 
 
 class Rule(NamedTuple):

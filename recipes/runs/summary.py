@@ -22,10 +22,9 @@ from recipes.engines.checkpoints import BEST, Checkpoint, best_checkpoint, last_
 from recipes.files import FULL, full_disk, write_whole
 from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
-from recipes.runs import rollout_mismatch
 from recipes.runs.compare import shown, title
 from recipes.runs.folder import Run, RunFiles, compares_since, read
-from recipes.runs.health import HELD_OUT, Evidence, findings
+from recipes.runs.health import HELD_OUT, MISMATCH_ADVICE, Evidence, findings
 from recipes.runs.log import TrainerError
 from recipes.runs.metrics import number, validation
 from recipes.runs.supervise import Outcome
@@ -163,7 +162,7 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
     if outcome.interrupted:
         lines = [f"stopped by {outcome.interrupted.name}"]
     elif outcome.fault:
-        lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {rollout_mismatch.ADVICE}"]
+        lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {MISMATCH_ADVICE}"]
     else:
         lines = _trainer_error(outcome, log)
     if outcome.fault and checkpoint:

@@ -23,9 +23,8 @@ from recipes.errors import counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
-from recipes.runs import rollout_mismatch
 from recipes.runs.folder import RunFiles, begin_attempt
-from recipes.runs.health import Health
+from recipes.runs.health import Health, mismatch, mismatch_bound, refuse_after_mismatch
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
@@ -277,7 +276,7 @@ def validation_digest(recipe: Recipe) -> str:
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
     """The steps up to the checkpoint of step `last`. Raises RecipeError where one has an image mismatch."""
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
-    rollout_mismatch.refuse_checkpoint_after_mismatch(recipe, history)
+    refuse_after_mismatch(recipe, history)
     return history
 
 
@@ -300,7 +299,7 @@ def train(
         total: steps of the run, where known.
         limit_s: the watchdog's limit.
     """
-    most, checkpoints = rollout_mismatch.bound(recipe, os.environ), Path(str(recipe.trainer.save_checkpoint_path))
+    most, checkpoints = mismatch_bound(recipe, os.environ), Path(str(recipe.trainer.save_checkpoint_path))
     withdraw_stop(checkpoints)
     offset = begin_attempt(files, to_yaml(recipe), command, variables)
     # Printed last before hours of training: where MAX_STEPS was mistyped, the number of steps shows it.
@@ -309,7 +308,7 @@ def train(
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 
     on_step: list[Callable[[Step], str | None]] = [
-        partial(rollout_mismatch.disagreement, most=most),
+        partial(mismatch, most=most),
         Health(recipe, history, files.folder, console.print).add_step,
         *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
     ]

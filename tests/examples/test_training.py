@@ -15,8 +15,8 @@ import pytest
 from recipes.paths import ROOT
 from recipes.responses.files import read_responses
 from recipes.rewards.metrics import ZERO_VARIANCE, is_flat
+from recipes.runs.health import ROLLOUT_KL as KL
 from recipes.runs.metrics import read_history, validation
-from recipes.runs.rollout_mismatch import KL
 from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
 pytestmark = pytest.mark.trainer(seconds=60)

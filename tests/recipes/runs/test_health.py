@@ -9,8 +9,8 @@ import pytest
 from recipes.config import load
 from recipes.paths import ROOT
 from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
-from recipes.runs.health import Evidence, Health, findings
-from recipes.runs.metrics import Step
+from recipes.runs.health import MOST_ROLLOUT_KL, ROLLOUT_KL, Evidence, Health, findings, mismatch, mismatch_bound
+from recipes.runs.metrics import Step, read_history
 from recipes.runs.report import MOST_POINTS, thinned
 from recipes.runs.validations import Measured
 from tools.learning_curves import TRAINING
@@ -176,3 +176,23 @@ def test_a_solved_task_is_no_failure():
         silent = {"actor/grad_norm": 0.0, ZERO_VARIANCE: 1.0, TRAINING_ACCURACY: accuracy}
         found = judged(run(lambda step, silent=silent: silent))
         assert {found[name].status for name in ("groups", "grad-norm")} == {status}
+
+
+@pytest.mark.parametrize(
+    ("kl", "wrong"),
+    [(3.6e-3, False), (-1e-3, False), (None, False), (1.3, True), (-0.3, True), (math.nan, True)],
+)
+def test_more_than_rounding_is_a_mismatch(kl, wrong):
+    assert bool(mismatch(Step(1, {ROLLOUT_KL: kl}), MOST_ROLLOUT_KL)) is wrong
+    assert mismatch(Step(1, {ROLLOUT_KL: kl}), math.inf) is None
+
+
+def test_the_update_measures_it_without_a_pass_before(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": {f"actor/{ROLLOUT_KL}": 1.3}}) + "\n")
+    assert mismatch(read_history(tmp_path / "metrics.jsonl")[0], MOST_ROLLOUT_KL)
+
+
+def test_runs_with_images_are_judged_by_a_bound_that_a_variable_changes():
+    recipe = load("number_game", environ={"TINY": "0"}, hardware="gpu")
+    assert (mismatch_bound(recipe, {}), mismatch_bound(recipe, {"MAX_ROLLOUT_KL": "0.5"})) == (MOST_ROLLOUT_KL, 0.5)
+    assert math.isinf(mismatch_bound(load("countdown", environ={}, hardware="cpu"), {}))

@@ -29,8 +29,8 @@ from recipes.paths import ROOT
 from recipes.preflight import resume
 from recipes.responses.files import ScoredFile, pair, read_responses
 from recipes.runs.folder import read_changes
+from recipes.runs.health import ROLLOUT_KL as KL
 from recipes.runs.metrics import Step, read_history
-from recipes.runs.rollout_mismatch import KL
 from tests.recipes.engines.conftest import DIFFERENCE, EXACT, variables
 
 pytestmark = pytest.mark.trainer(seconds=100)
