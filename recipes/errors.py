@@ -58,18 +58,17 @@ def raise_together(errors: Sequence[RecipeError]) -> None:
         raise errors[0] if len(errors) == 1 else RecipeErrors(errors)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like `name`, or None. Of dotted names, those with the same last part come first."""
-    names = list(known)
-    last = name.rpartition(".")[2]
-    elsewhere = [other for other in names if "." in other and other.rpartition(".")[2] == last]
-    close = get_close_matches(name, elsewhere or names, n=1, cutoff=0 if elsewhere else cutoff)
-    return close[0] if close else None
-
-
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, or its class where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, or None. Of dotted names, those with the same last part come first."""
+    names, last = list(known), name.rpartition(".")[2]
+    elsewhere = [other for other in names if "." in other and other.rpartition(".")[2] == last]
+    close = get_close_matches(name, elsewhere or names, n=1, cutoff=0 if elsewhere else 0.6)
+    return close[0] if close else None
 
 
 def counted(count: int, noun: str) -> str:

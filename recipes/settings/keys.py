@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 from recipes.errors import RecipeError
 
 LayerName = Literal["default", "hardware", "preset", "recipe", "tiny", "algorithm", "environment", "argument"]
-_ORDER = get_args(LayerName)
 T = TypeVar("T")
 
 
@@ -24,11 +23,6 @@ class Source:
     layer: LayerName
     where: str
     own: bool = False  # a file of the user's own, not one of configs/
-
-    @property
-    def rank(self) -> int:
-        """Later layers, which win, have higher ranks."""
-        return _ORDER.index(self.layer)
 
     @property
     def by_user(self) -> bool:
