@@ -15,10 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
 
 
+def existing(folder: Path) -> Path:
+    """The folder, or the first above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
 def artifacts() -> Path:
     """The folder for everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError if a file is in the way."""
     folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
-    if (nearest := next(path for path in (folder, *folder.parents) if path.exists())).is_dir():
+    if (nearest := existing(folder)).is_dir():
         return folder
     raise RecipeError(f"{nearest} is a file, not a folder", where=f"ARTIFACTS_DIR={folder}", fix="name a folder")
 

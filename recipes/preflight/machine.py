@@ -17,7 +17,7 @@ from recipes.engines.verl.translation import saves_adapters_alone
 from recipes.errors import RecipeError
 from recipes.memory.estimates import number_bytes
 from recipes.model_files import local_model
-from recipes.paths import artifacts, run_dir
+from recipes.paths import artifacts, existing, run_dir
 from recipes.preflight import resume
 
 LONGEST_TMPDIR = 35
@@ -54,7 +54,12 @@ def check_machine(recipe: Recipe) -> list[str]:
     outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
     outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
     for name, folder in outputs:
-        _writable(name, folder)
+        if refusal := _refusal(folder):
+            raise RecipeError(
+                f"{folder} cannot be written: {refusal.strerror}",
+                where=f"{name}: {existing(folder)}",
+                fix="make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR",
+            ) from refusal
     for logger in recipe.trainer.logger:
         if logger in PACKAGES and importlib.util.find_spec(logger) is None:
             fix = f"pip install {logger}, or leave {logger} out of LOGGER"
@@ -62,27 +67,13 @@ def check_machine(recipe: Recipe) -> list[str]:
     return []
 
 
-def _writable(name: str, folder: Path) -> None:
-    if refusal := _refusal(folder):
-        raise RecipeError(
-            f"{folder} cannot be written: {refusal.strerror}",
-            where=f"{name}: {_nearest(folder)}",
-            fix="make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR",
-        ) from refusal
-
-
 def _refusal(folder: Path) -> OSError | None:
     """The error of making a folder there, or None; permissions say too little: root has them for /proc too."""
     try:
-        os.rmdir(tempfile.mkdtemp(dir=_nearest(folder)))
+        os.rmdir(tempfile.mkdtemp(dir=existing(folder)))
     except OSError as error:
         return error
     return None
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the first above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 MARGIN = 512 << 20
@@ -127,7 +118,7 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 def check_disk(recipe: Recipe) -> list[str]:
     """Raise where the checkpoints that this attempt saves will not fit beside those that are there."""
     trainer, folder = recipe.trainer, resume.folder(recipe)
-    nearest = _nearest(folder)
+    nearest = existing(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
     if trainer.save_freq > 0:
         steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe, last_checkpoint(folder))
