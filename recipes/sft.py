@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from recipes import usage
 from recipes.config import Recipe, load, tasks
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
-from recipes.config.schema import Setting, Source
+from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
@@ -72,21 +72,11 @@ OF_TRAINER = {
 }
 """Key of a recipe -> key of verl's supervised trainer that its variable and option set in its place."""
 OF_RECIPE = (
-    *(
-        "engine",
-        "hardware",
-        "prepare",
-        "data.train_files",
-        "data.val_files",
-        "data.val_share",
-        "data.data_source",
-        "data.system_prompt",
-    ),
-    *("data.prompt_key", "data.answer_key", "data.image_key", "data.max_prompt_length", "data.max_response_length"),
-    *("data.format_prompt", "data.override_chat_template", "data.seed", "data.enable_thinking"),
+    *("engine", "hardware", "prepare", *BY_CONVERSION, "data.train_files", "data.val_files", "data.seed"),
+    *("data.max_prompt_length", "data.max_response_length", "data.override_chat_template", "data.enable_thinking"),
     *("worker.actor.model.", "worker.actor.fsdp.", "worker.actor.padding_free", "worker.reward.reward_function"),
-    "worker.rollout.tools",
-    *("trainer.project_name", "trainer.n_gpus_per_node", "verl.data.apply_chat_template_kwargs"),
+    *("worker.rollout.tools", "trainer.project_name", "trainer.n_gpus_per_node"),
+    "verl.data.apply_chat_template_kwargs",
 )
 """Beginnings of the recipe's keys that a warm start reads, or the conversion of its rows."""
 SAME_AS_ACTOR = {
@@ -182,6 +172,11 @@ def composed(recipe: Recipe, typed: list[str], given: list[Argument], files: lis
     layers = {**_of_recipe(recipe), **flatten(read(SETTINGS))}
     overrides = [*(_forced(name, value) for name, value in layers.items()), *typed]
     return Plan(recipe, OmegaConf.create(_compose(overrides)), typed, given, files, overrides)
+
+
+def with_data(chosen: Plan, log: Callable[[str], None], make: bool = True) -> Plan:
+    """The plan on the files that `ready` converts or makes."""
+    return composed(ready(chosen.recipe, log, make=make), chosen.typed, chosen.given, chosen.files)
 
 
 def _compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -322,8 +317,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     for remark in [*remarks(recipe), *check_model(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
     data = _shown_files(recipe)
-    recipe = ready(recipe, console.print)
-    chosen = composed(recipe, chosen.typed, chosen.given, chosen.files)
+    chosen = with_data(chosen, console.print)
     rows, long = write_rows(chosen)
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)")
     steps = steps_of(chosen, rows)
@@ -442,12 +436,7 @@ def main(
         if dry or is_on(os.environ, "DRY_RUN"):
             for remark in remarks(chosen.recipe):
                 print(f"# note: {remark}")
-            chosen = composed(
-                ready(chosen.recipe, lambda line: print(f"# {line}"), make=False),
-                chosen.typed,
-                chosen.given,
-                chosen.files,
-            )
+            chosen = with_data(chosen, lambda line: print(f"# {line}"), make=False)
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             return
