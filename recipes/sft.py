@@ -37,7 +37,7 @@ from recipes.data.rows import IMAGE_MARK
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
-from recipes.engines.worked_answers import answer_spans, messages_of, packed
+from recipes.engines.worked_answers import OF_TRAINER, answer_spans, messages_of, packed
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
 from recipes.paths import (
@@ -63,14 +63,6 @@ from recipes.settings.layers import flatten, merge, validated
 from recipes.yaml_text import read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
-OF_TRAINER = {
-    "worker.actor.optim.lr": "optim.lr",
-    "trainer.total_epochs": "trainer.total_epochs",
-    "trainer.max_steps": "trainer.total_training_steps",
-    "data.rollout_batch_size": "data.train_batch_size",
-    "trainer.experiment_name": "trainer.experiment_name",
-}
-"""Key of a recipe -> key of verl's supervised trainer that its variable and option set in its place."""
 OF_RECIPE = (
     *("engine", "hardware", "prepare", *BY_CONVERSION, "data.train_files", "data.val_files", "data.seed"),
     *("data.max_prompt_length", "data.max_response_length", "data.override_chat_template", "data.enable_thinking"),
@@ -316,7 +308,8 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     versions.check(recipe.hardware)
     for remark in [*remarks(recipe), *check_model(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
-    data = _shown_files(recipe)
+    given = recipe.data.train_files
+    data = ", ".join(str(relative_to_cwd(Path(file))) for file in ([given] if isinstance(given, str) else given))
     chosen = with_data(chosen, console.print)
     rows, long = write_rows(chosen)
     console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)")
@@ -371,11 +364,6 @@ def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[s
     words = dict.fromkeys(each.words for each in kept)
     train = shlex.join([*chosen.files, *(word for each in words for word in each), "--model_path", model])
     return [f"model     {model}", f"probe     {variables}{probe}", f"train     {variables}{any_launcher(task)} {train}"]
-
-
-def _shown_files(recipe: Recipe) -> str:
-    files = recipe.data.train_files
-    return ", ".join(str(relative_to_cwd(Path(each))) for each in ([files] if isinstance(files, str) else files))
 
 
 def steps_of(chosen: Plan, rows: int) -> int:

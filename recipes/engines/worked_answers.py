@@ -5,6 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+OF_TRAINER = {
+    "worker.actor.optim.lr": "optim.lr",
+    "trainer.total_epochs": "trainer.total_epochs",
+    "trainer.max_steps": "trainer.total_training_steps",
+    "data.rollout_batch_size": "data.train_batch_size",
+    "trainer.experiment_name": "trainer.experiment_name",
+}
+"""Key of a recipe -> key of verl's supervised trainer that its variable and option set in its place."""
+
 Message = dict[str, Any]
 
 

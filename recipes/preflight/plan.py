@@ -16,7 +16,7 @@ from recipes.config.resolve import MODEL
 from recipes.config.variables import read_arguments, split_overlays
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
-from recipes.engines.worked_answers import messages_of
+from recipes.engines.worked_answers import OF_TRAINER, messages_of
 from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GIGABYTE
@@ -40,13 +40,6 @@ MOST_ANSWERS = 2_000
 """Worked answers of a file that are counted."""
 WRONG_BY = 1.5
 """Factor by which the time of a step may be wrong, the length of responses apart."""
-OF_A_WARM_START = (
-    *("worker.actor.optim.lr", "trainer.total_epochs", "trainer.max_steps", "data.rollout_batch_size"),
-    "trainer.experiment_name",
-)
-"""Keys that a warm start has values of its own for."""
-
-
 UNKNOWN = "known when the data is made"
 
 
@@ -76,7 +69,9 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
     except RecipeError as refusal:
         of_memory = ["see the error below"]
         found.errors.append(refusal)
-    lines = [("plan", heading), *_lines(recipe, of_memory), ("", ""), *walk(recipe, task, environ, overrides)]
+    answers = worked_answers(recipe)
+    commands = walk(recipe, task, environ, overrides, is_worked=answers.rows > 0)
+    lines = [("plan", heading), *_lines(recipe, answers, of_memory), ("", ""), *commands]
     lines += [("note", remark) for remark in [*notes, *found.remarks]]
     width, before = max(len(name) for name, _ in lines), ""
     for name, text in lines:
@@ -87,9 +82,8 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
     return 2 if found.errors else 0
 
 
-def _lines(recipe: Recipe, of_memory: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _lines(recipe: Recipe, answers: Answers, of_memory: Sequence[str]) -> Iterator[tuple[str, str]]:
     rows, data = used_rows(recipe, row_count(recipe)), recipe.data
-    answers = worked_answers(recipe)
     rank = recipe.worker.actor.model.lora.rank
     trained = f"LoRA of rank {rank}" if rank else "all weights are trained"
     kind = "GPU" if recipe.hardware == "gpu" else "rank without a GPU"
@@ -99,7 +93,9 @@ def _lines(recipe: Recipe, of_memory: Sequence[str]) -> Iterator[tuple[str, str]
     step = f"{data.rollout_batch_size} prompts x {recipe.worker.rollout.n} responses"
     yield "rows", f"{counted(rows, 'row') if rows else UNKNOWN}; {step}, {counted(updates(recipe), 'update')} a step"
     yield "steps", _steps(recipe, rows)
-    yield "rate", _rate(recipe)
+    lr, key = recipe.worker.actor.optim.lr, "worker.actor.optim.lr"
+    meant = f", which is meant for all weights: adapters want ten times as much, LR={fit.FASTER_LORA * lr:g}"
+    yield "rate", f"{lr:g}" + meant * bool(rank and not recipe.source_of(key).by_user)
     yield "answers", f"at most {data.max_response_length:,} tokens; {answers.said if rows else UNKNOWN}"
     if _can_think(recipe):
         on = "on: it counts as part of the answer; ENABLE_THINKING=false turns it off"
@@ -128,14 +124,6 @@ def _steps(recipe: Recipe, rows: int) -> str:
         return text
     size = enough[-1]
     return f"{text}; few: TRAIN_BATCH_SIZE={size} GLOBAL_BATCH_SIZE={size} makes {rows // size * epochs:,}"
-
-
-def _rate(recipe: Recipe) -> str:
-    lr, key = recipe.worker.actor.optim.lr, "worker.actor.optim.lr"
-    usual = f"{fit.FASTER_LORA * lr:g}"
-    if recipe.worker.actor.model.lora.rank and not recipe.source_of(key).by_user:
-        return f"{lr:g}, which is meant for all weights: adapters want ten times as much, LR={usual}"
-    return f"{lr:g}"
 
 
 def _can_think(recipe: Recipe) -> bool:
@@ -251,8 +239,10 @@ def _disk(recipe: Recipe, rows: int) -> str:
     return f"a checkpoint of {one:.1f} GB every {trainer.save_freq} steps, {kept} at a time: {kept * one:.0f} GB"
 
 
-def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> list[tuple[str, str]]:
-    """The commands from the probe to the evaluation, with what the user typed."""
+def walk(
+    recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str], is_worked: bool
+) -> list[tuple[str, str]]:
+    """The commands from the probe to the evaluation, with what the user typed; `is_worked`: a warm start is one."""
     files, words = split_overlays(overrides)
     planned = recipe.resolution.planned_gpus
     number = f"GPUS_PER_NODE={len(planned)} " if planned and "GPUS_PER_NODE" not in environ else ""
@@ -261,9 +251,9 @@ def walk(recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Seque
     model = _model(recipe)
     probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
     lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
-    if worked_answers(recipe).rows:
-        variables = typed_variables(environ, OF_A_WARM_START)
-        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed_arguments(overrides, ('gpus', *OF_A_WARM_START))}"
+    if is_worked:
+        variables = typed_variables(environ, (*OF_TRAINER,))
+        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed_arguments(overrides, ('gpus', *OF_TRAINER))}"
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
     lines.append(
         ("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed_arguments(overrides, ('gpus',))}")
