@@ -33,12 +33,12 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "memory": (memory.check_memory, ()),
     "resume": (resume.check_resume, ()),
     "data": (data_files.check_data, ()),
+    "tools": (tools.check_tools, ("chat template",)),
     "prompt lengths": (data_files.check_prompt_lengths, ("data", "chat template")),
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "weights": (model.check_weights, ("model",)),
     "images": (images.check_images, ("data", "model")),
-    "tools": (tools.check_tools, ("chat template",)),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 

@@ -31,6 +31,9 @@ ANSWER = "1357924680"
 """Text of a tool in the conversation that is rendered."""
 TEMPLATE = "write what the template lacks into the system prompt, or take another by data.override_chat_template"
 
+_SCHEMAS: dict[str, list[dict[str, Any]]] = {}
+"""File of tools -> their schemas, once a child process has told; the next would import verl again."""
+
 Example = tuple[str, dict[str, Any]]
 """Name of a tool, and arguments that it takes."""
 
@@ -49,13 +52,16 @@ def check_tools(recipe: Recipe) -> list[str]:
     for key in (key for key, is_set in refused.items() if is_set):
         what = f"tools do not go with {key}={recipe.value(key)}"
         raise recipe.error(what, "leave one of the two out", "worker.rollout.tools", key)
-    return _ask(try_tools, recipe, recipe=recipe)
+    lines, _SCHEMAS[rollout.tools] = _ask(try_tools, recipe, recipe=recipe)
+    return lines
 
 
 def prompt_schemas(recipe: Recipe) -> list[dict[str, Any]] | None:
     """The tools as the template of a prompt gets them; None where the recipe has none."""
     settings = tool_settings(recipe)
-    return None if settings is None else _ask(file_schemas, settings.file, recipe=recipe)
+    if settings is not None and settings.file not in _SCHEMAS:
+        _SCHEMAS[settings.file] = _ask(file_schemas, settings.file, recipe=recipe)
+    return None if settings is None else _SCHEMAS[settings.file]
 
 
 def _ask(function: Any, *arguments: Any, recipe: Recipe) -> Any:
@@ -69,8 +75,8 @@ def file_schemas(file: str) -> list[dict[str, Any]]:
     return schemas_of(load_tools(file))
 
 
-def try_tools(recipe: Recipe) -> list[str]:
-    """`check_tools`, in a child process."""
+def try_tools(recipe: Recipe) -> tuple[list[str], list[dict[str, Any]]]:
+    """The lines of `check_tools`, and the tools' schemas; runs in a child process."""
     settings = tool_settings(recipe)
     assert settings is not None
     loaded = load_tools(settings.file)
@@ -95,7 +101,7 @@ def try_tools(recipe: Recipe) -> list[str]:
         for tool in loaded
         if tool.name not in tried
     ]
-    return lines
+    return lines, tools.schemas
 
 
 def documented(name: str, function: Any) -> list[Example]:

@@ -64,7 +64,7 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
     with pytest.raises(SystemExit):
         main("custom", ["--data", f"{files}/mine.json", "hardware=cpu", "worker.actor.model.model_path=/no/model"])
     printed = capsys.readouterr()
-    assert "not checked: chat template, data, prompt lengths, disk, reward, weights, images" in printed.out
+    assert "not checked: chat template, data, tools, prompt lengths, disk, reward, weights, images" in printed.out
     assert "no column ground_truth" in printed.err
     assert "the model /no/model does not exist" in printed.err
 
