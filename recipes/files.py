@@ -23,11 +23,7 @@ LITTLE = 1 << 20
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one.
-
-    Raises:
-        RecipeError: the disk is full.
-    """
+    """Write a text file so that a reader sees the old one or the whole new one. Raises RecipeError on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(".tmp", dir=path.parent)
     try:
@@ -111,11 +107,7 @@ def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> 
 
     The file has this process's id in it. Where a file system has no locks, nothing is held.
 
-    Args:
-        variable: what chooses another folder.
-
-    Raises:
-        RecipeError: another process has locked the file; the error names that process.
+    Raises RecipeError, with `variable` as what chooses another folder, where another process has locked the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:

@@ -23,12 +23,7 @@ SITE = "lib/python3.*/site-packages"
 
 
 def pins(extra: str, text: str) -> list[str]:
-    """The `name==version` lines that hold for an extra; the marks are explained at the head of constraints.txt.
-
-    Args:
-        extra: `cpu` or `gpu`.
-        text: the content of constraints.txt.
-    """
+    """The `name==version` lines that hold for an extra, `cpu` or `gpu`; constraints.txt explains its marks."""
     wanted = []
     for line in text.splitlines():
         pin, _, mark = (part.strip() for part in line.partition("#"))
@@ -43,8 +38,7 @@ SOURCES = ("index-url", "extra-index-url", "find-links", "no-index")
 def sources(listing: str) -> list[str]:
     """The indexes and folders that pip is configured with, as options that `uv pip` takes too.
 
-    Args:
-        listing: what `pip config list` prints: `SECTION.NAME='VALUE VALUE'` on each line.
+    `listing` is what `pip config list` prints: `SECTION.NAME='VALUE VALUE'` on each line.
     """
     chosen = {}
     for layer in ("global.", "install.", ":env:."):  # the later wins

@@ -56,13 +56,9 @@ def main(
 
 
 def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = ()) -> int:
-    """Make the data, check, train, and sum up.
+    """Make the data, check, train, and sum up; return the exit code of the launcher.
 
-    Args:
-        task, overrides: what the user typed; the commands printed at the end repeat it.
-
-    Returns:
-        The exit code of the launcher.
+    `task` and `overrides` are what the user typed; the commands printed at the end repeat it.
     """
     limit_s = watchdog_seconds(os.environ)
     console.print(preflight.heading(recipe))
@@ -98,10 +94,8 @@ def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:
 def show_plan(recipe: Recipe) -> int:
     """Print what would run: the resolved YAML, the trainer's command, the accounting, and what the checks say.
 
-    The user's data is converted where that is needed, since the command names the converted files.
-
-    Returns:
-        The exit code: 2 where a check would stop the run.
+    The user's data is converted where that is needed, since the command names the converted files. Returns the exit
+    code, 2 where a check would stop the run.
     """
     notes = [preflight.heading(recipe)]
     remarks = [*verl.notes(recipe), *preflight.check_before_data(recipe, plan_only=True)]

@@ -119,12 +119,8 @@ class Plan:
 def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
     """Read variables and arguments: the recipe's, or those of verl's supervised trainer.
 
-    Args:
-        task: a recipe's name or path.
-        arguments: the launcher's options and keys, and `key=value` in the keys of verl's supervised trainer.
-
-    Raises:
-        RecipeError: Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
+    `arguments` are the launcher's options and keys, and `key=value` in the keys of verl's supervised trainer. Raises
+    RecipeError where Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
     """
     keys = flatten(_compose([]))
     free = tuple(f"{name}." for name, value in keys.items() if value == {})
@@ -220,14 +216,11 @@ def _forced(name: str, value: Any) -> str:
 
 
 def write_rows(chosen: Plan) -> tuple[int, int]:
-    """Write each training row's prompt and worked answer as chat messages.
+    """Write each training row's prompt and worked answer as chat messages; return the numbers of rows that were written
+    and of those that have more tokens than the limit.
 
-    Returns:
-        (rows written, rows left out because they have more tokens than the limit).
-
-    Raises:
-        RecipeError: a row has no worked answer, or has an image; the chat template fails, or writes the prompt in other
-            tokens when the answer follows; no row is short enough.
+    Raises RecipeError for a row with an image or without a worked answer, for a chat template that fails or writes the
+    prompt in other tokens when the answer follows, and where no row is short enough.
     """
     data, model = chosen.settings.data, chosen.settings.model
     tokenizer = chat_tokenizer(
@@ -290,10 +283,9 @@ def command(chosen: Plan) -> list[str]:
 
 
 def run(chosen: Plan, console: Console, task: str) -> int:
-    """Make the rows, train, and put the model where MODEL_PATH finds it. Returns the exit code.
+    """Make the rows, train, and put the model where MODEL_PATH finds it; return the exit code.
 
-    Args:
-        task: as the user typed it; the commands printed at the end repeat it.
+    `task` is what the user typed; the commands printed at the end repeat it.
     """
     recipe, checkpoints = chosen.recipe, checkpoint_dir(chosen.experiment)
     taken = ""
@@ -367,11 +359,7 @@ def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[s
 
 
 def steps_of(chosen: Plan, rows: int) -> int:
-    """Return the number of updates of a warm start on `rows` rows, at most MAX_STEPS.
-
-    Raises:
-        RecipeError: the batch size is larger than `rows`.
-    """
+    """The updates of a warm start on `rows` rows, at most MAX_STEPS. Raises RecipeError for a batch above `rows`."""
     settings = chosen.settings
     most = int(settings.data.train_max_samples)
     rows = min(rows, most) if most > 0 else rows

@@ -28,9 +28,7 @@ _ESTIMATORS_OF_GROUPS = (
 def check(recipe: Recipe, gpus: int | None = None) -> None:
     """Raise RecipeError for the first combination that the trainer would refuse, or silently change.
 
-    Args:
-        recipe: a resolved recipe.
-        gpus: number of GPUs of this machine; None skips the check against it.
+    `gpus` is the number of GPUs of this machine; None skips the check against it.
     """
     found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _adapters, _gradients)
     others = (find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))

@@ -118,9 +118,7 @@ def canonical(written: str, source: Source) -> str:
     """The name under which a key is found: the recipe's, or `verl.` and verl's name, which `understood` translates.
 
     `written` is a recipe's name, or verl's with or without `verl.` and Hydra's `+` before it; short forms are refused.
-
-    Raises:
-        RecipeError: no key has that name; the message suggests a similar one, if there is one.
+    Raises RecipeError, with a similar name if there is one, where no key has that name.
     """
     if written in NATIVES:  # its entries would pass by the recipe's keys
         fix = f"write {written}.KEY=value for each"
@@ -145,8 +143,7 @@ def canonical(written: str, source: Source) -> str:
 def understood(settings: Iterable[Setting]) -> list[Setting]:
     """The settings with verl's spellings of the recipe's keys translated back, values included.
 
-    Raises:
-        RecipeError: nothing reads a name, or another key acts in its place.
+    Raises RecipeError for a name that nothing reads, or in whose place another key acts.
     """
     written = [each for setting in settings for each in _entries(setting)]
     given = {each.path.removeprefix(NATIVE).lstrip("+"): each.value for each in written}

@@ -56,11 +56,7 @@ def wait_minutes() -> float:
 
 
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Wait until the cluster has the recipe's machines.
-
-    Raises:
-        RecipeError: machines are missing after `RAY_WAIT_MINUTES` (10); the message says which nodes are there.
-    """
+    """Wait until the cluster has the recipe's machines. Raises RecipeError if some are missing after `wait_minutes`."""
     wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, named()
     if not address:
         return
@@ -122,8 +118,7 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 def _answers(address: str) -> bool:
     """Return whether a cluster answers `ray health-check`; where none does, `ray.init` would retry.
 
-    Raises:
-        RecipeError: the cluster requires another token, or `auto` finds none.
+    Raises RecipeError where the cluster requires another token, or `auto` finds none.
     """
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
     try:

@@ -151,9 +151,8 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     Prompts are not counted if the tokenizer is not on this machine or the prompt column is the user's own; `images.py`
     counts prompts with images.
 
-    Raises:
-        RecipeError: too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and the user
-            did not set data.filter_overlong_prompts.
+    Raises RecipeError where too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and
+    the user did not set data.filter_overlong_prompts.
     """
     model, data, keys = recipe.worker.actor.model, recipe.data, files(recipe, "data.train_files")
     folder = local_model(str(model.tokenizer_path or model.model_path))

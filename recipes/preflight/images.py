@@ -61,14 +61,10 @@ def check_images(recipe: Recipe) -> list[str]:
 
 
 def scan(recipe: Recipe, file: Path) -> list[Row]:
-    """Read every row of a parquet file, a few at a time, and open every image.
+    """Read every row of a parquet file, a few at a time, and open every image; return the rows with images.
 
-    Returns:
-        The rows with images.
-
-    Raises:
-        RecipeError: a row has a broken or too flat image, too many images, another number of images than `<image>`
-            marks, or the model's own marks in its text; the error names the first such row.
+    Raises RecipeError for the first row with a broken or too flat image, too many images, another number of images than
+    `<image>` marks, or the model's own marks in its text.
     """
     prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()

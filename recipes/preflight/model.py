@@ -129,8 +129,7 @@ ANSWER = "The answer is 42."
 def check_chat_template(recipe: Recipe) -> list[str]:
     """Return a remark if a turn ends without a stop token. The tokenizer is not loaded: its import takes seconds.
 
-    Raises:
-        RecipeError: there is no chat template, it cannot be rendered, or no token ends a response.
+    Raises RecipeError where there is no chat template, it cannot be rendered, or no token ends a response.
     """
     from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template

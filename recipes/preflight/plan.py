@@ -52,13 +52,9 @@ class Answers(NamedTuple):
 
 
 def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> int:
-    """Print the plan and what the checks say.
+    """Print the plan and what the checks say; return the exit code, 2 where a check would stop the run.
 
-    Args:
-        task, environ, overrides: what the user typed; the commands repeat it.
-
-    Returns:
-        The exit code: 2 where a check would stop the run.
+    `task`, `environ` and `overrides` are what the user typed; the commands repeat it.
     """
     notes = preflight.check_before_data(recipe, plan_only=True)
     heading = preflight.heading(recipe)

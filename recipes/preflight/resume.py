@@ -89,11 +89,7 @@ class Start:
 
 
 def start(recipe: Recipe) -> Start:
-    """Return where a run starts, by the files that are there now.
-
-    Raises:
-        RecipeError: there are checkpoints, and none can be resumed.
-    """
+    """Return where a run starts, by the files that are there now. Raises RecipeError where none can be resumed."""
     named = recipe.trainer.load_checkpoint_path
     if named:
         checkpoint = _named(recipe, Path(named))
@@ -264,10 +260,7 @@ def record(recipe: Recipe, begin: Start) -> str:
     """Write the record into the folder of the checkpoints, and the changes into the run's files.
 
     What earlier attempts made after the step that the run begins with is set aside, and the engine's tracker names
-    that step.
-
-    Returns:
-        A sentence on what was set aside, or an empty text.
+    that step. Returns a sentence on what was set aside, or an empty text.
     """
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0

@@ -41,9 +41,8 @@ Example = tuple[str, dict[str, Any]]
 def check_tools(recipe: Recipe) -> list[str]:
     """Return each tool as the model sees it, and what its example answers.
 
-    Raises:
-        RecipeError: a tool cannot be loaded or its example fails, or the model's template, the parser and the loop do
-            not agree on a conversation with a call.
+    Raises RecipeError where a tool cannot be loaded or its example fails, or where the model's template, the parser and
+    the loop do not agree on a conversation with a call.
     """
     rollout = recipe.worker.rollout
     if rollout.tools is None:
