@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from recipes.config.accounting import filled_batches
-from recipes.config.gpus import (
-    adapters_spread,
-    memory_filled,
-    packing_undone,
-    plain_head,
-    without_libraries,
-)
+from recipes.config.gpus import adapters_spread, memory_filled, packing_undone, plain_head, without_libraries
 from recipes.config.names import canonical, followed, understood
 from recipes.config.path_keys import located
 from recipes.config.schema import Recipe, Setting, Source, leaves

@@ -150,13 +150,7 @@ def require_resolved(value: T | None) -> T:
     return value
 
 
-def key(
-    default: Any,
-    variable: str = "",
-    *,
-    verl: str | tuple[str, ...] = SAME,
-    **facts: Any,
-) -> Any:
+def key(default: Any, variable: str = "", *, verl: str | tuple[str, ...] = SAME, **facts: Any) -> Any:
     """Declare a key; the text below its declaration says what it does.
 
     Args:

@@ -165,20 +165,11 @@ class Algorithm(Section):
     )
     """estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss"""
     kl_coef: float = key(
-        1e-3,
-        "KL_COEF",
-        verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"),
-        computed=True,
-        ge=0,
+        1e-3, "KL_COEF", verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"), computed=True, ge=0
     )
     """weight of KL, wherever it acts"""
     kl_loss_coef: float | None = key(
-        None,
-        "KL_LOSS_COEF",
-        verl="actor_rollout_ref.actor.kl_loss_coef",
-        computed=True,
-        ge=0,
-        needs="use_kl_loss",
+        None, "KL_LOSS_COEF", verl="actor_rollout_ref.actor.kl_loss_coef", computed=True, ge=0, needs="use_kl_loss"
     )
     """weight of KL in the loss; null: kl_coef"""
     kl_loss_type: KlPenalty | None = key(

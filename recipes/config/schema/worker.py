@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -191,6 +192,7 @@ class Reward(Section):
 
 
 ROLLOUT = "actor_rollout_ref.rollout"
+key_of_tools = partial(key, engines=ONLY_VERL, needs="tools", resume="content")
 
 
 class ValOverride(Section):
@@ -253,40 +255,17 @@ class Rollout(Section):
     """compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)"""
     engine_kwargs: dict[str, Any] = key(dict, verl=f"{ROLLOUT}.engine_kwargs.vllm", engines=ONLY_VERL)
     """further arguments of vLLM's engine"""
-    tools: str | None = key(
-        None,
-        "TOOLS",
-        verl=(),
-        computed=True,
-        path="input",
-        engines=ONLY_VERL,
-        resume="content",
-    )
+    tools: str | None = key(None, "TOOLS", verl=(), computed=True, path="input", engines=ONLY_VERL, resume="content")
     """Python file whose functions the model may call (docs/TOOLS.md); their texts are not trained"""
-    tool_format: str = key(
-        "hermes", "TOOL_FORMAT", verl=f"{ROLLOUT}.multi_turn.format", engines=ONLY_VERL, needs="tools", resume="content"
-    )
+    tool_format: str = key_of_tools("hermes", "TOOL_FORMAT", verl=f"{ROLLOUT}.multi_turn.format")
     """how calls are written: hermes (<tool_call>{"name": ..., "arguments": ...}</tool_call>), one of verl's others, or
     one that the tools' file registers"""
-    max_turns: int = key(
-        8,
-        "MAX_TURNS",
-        verl=f"{ROLLOUT}.multi_turn.max_assistant_turns",
-        gt=0,
-        engines=ONLY_VERL,
-        needs="tools",
-        resume="content",
-    )
+    max_turns: int = key_of_tools(8, "MAX_TURNS", verl=f"{ROLLOUT}.multi_turn.max_assistant_turns", gt=0)
     """turns of the model in a response; a call in the last one is not run"""
-    tool_seconds: float = key(10.0, verl=(), computed=True, gt=0, engines=ONLY_VERL, needs="tools", resume="content")
+    tool_seconds: float = key_of_tools(10.0, verl=(), computed=True, gt=0)
     """seconds after which a call has failed"""
-    max_tool_characters: int = key(
-        1024,
-        verl=f"{ROLLOUT}.multi_turn.max_tool_response_length",
-        gt=len("... (cut)"),
-        engines=ONLY_VERL,
-        needs="tools",
-        resume="content",
+    max_tool_characters: int = key_of_tools(
+        1024, verl=f"{ROLLOUT}.multi_turn.max_tool_response_length", gt=len("... (cut)")
     )
     """characters of a tool's answer, which is cut at its end"""
 
