@@ -67,7 +67,7 @@ PYTHON
     [ -n "$active" ] && echo "$active"
 }
 
-fingerprint() { { cat setup.py constraints.txt && echo "$extra $ROOT"; } | sha256sum | cut -d' ' -f1; }
+fingerprint() { { sed '/^\[tool/,$d' pyproject.toml && cat constraints.txt && echo "$extra $ROOT"; } | sha256sum | cut -d' ' -f1; }
 installed() { # the names of the installed packages, without versions: another version may be the user's choice
     local folders=("$VENV"/lib/python3.*/site-packages/*.dist-info)
     printf '%s\n' "${folders[@]##*/}" | sed 's/-[^-]*\.dist-info$//' | LC_ALL=C sort

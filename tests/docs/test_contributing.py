@@ -17,7 +17,7 @@ SHARED = (
     "configs/hardware",
     "configs/official",
     "constraints.txt",
-    "setup.py",
+    "pyproject.toml",
 )
 
 

@@ -16,7 +16,7 @@ from recipes.paths import ROOT
 def test_the_constraints_agree_with_the_package():
     text = installation.CONSTRAINTS.read_text()
     pins = dict(pin.split("==") for extra in ("gpu", "cpu") for pin in installation.pins(extra, text))
-    for name, version in re.findall(r'"([\w-]+)==([\d.]+)"', (ROOT / "setup.py").read_text()):
+    for name, version in re.findall(r'"([\w-]+)==([\d.]+)"', (ROOT / "pyproject.toml").read_text()):
         assert pins[name] == version
     assert pins["ray"] == TESTED_RAY
 
