@@ -1,7 +1,5 @@
 """Make the embedded workload (scikit-learn's digits), or report on a candidate file of your own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Probe, measure and compare models on GSM8K; `--help` lists the options, docs/EVALUATION_DESIGN.md the metrics."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

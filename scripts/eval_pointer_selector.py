@@ -1,7 +1,5 @@
 """Evaluate a trained pointer selector against the baselines and its warm-up, with paired tests."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

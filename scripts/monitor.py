@@ -1,7 +1,5 @@
 """List runs, watch one, write its report, compare two, or end one; docs/MONITORING.md."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

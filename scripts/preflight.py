@@ -1,7 +1,5 @@
 """Check a recipe, its data, model, reward and this machine, and start nothing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

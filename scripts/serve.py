@@ -1,7 +1,5 @@
 """Serve a model over HTTP with vLLM: `python scripts/serve.py MODEL [vLLM's options]`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

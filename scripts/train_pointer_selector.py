@@ -1,7 +1,5 @@
 """Train the pointer selector, RCE warm-up then GRPO; arguments are key=value (docs/POINTER_SELECTOR.md)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

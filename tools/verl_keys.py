@@ -58,10 +58,8 @@ class Reads(ast.NodeVisitor):
 
     def has(self, name: str, kind: str) -> bool:
         """Return whether `name`, a key of the dataclass `kind`, is read."""
-        return name in self.anywhere or name in self.own[kind] or any(map(self._has(name), self.bases.get(kind, [])))
-
-    def _has(self, name: str) -> Any:
-        return lambda kind: self.has(name, kind)
+        inherited = any(self.has(name, base) for base in self.bases.get(kind, []))
+        return name in self.anywhere or name in self.own[kind] or inherited
 
 
 def unread_keys(package: Path) -> list[str]:

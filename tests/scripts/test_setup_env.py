@@ -50,7 +50,13 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.root, self.fake, self.bin = folder / "repo", folder / "fake", folder / "bin"
         (self.root / "scripts").mkdir(parents=True)
-        for name in ("scripts/setup_env.sh", "scripts/launch.sh", "scripts/start.sh", "pyproject.toml", "constraints.txt"):
+        for name in (
+            "scripts/setup_env.sh",
+            "scripts/launch.sh",
+            "scripts/start.sh",
+            "pyproject.toml",
+            "constraints.txt",
+        ):
             shutil.copy(ROOT / name, self.root / name)
         self.fake.mkdir()
         self.bin.mkdir()

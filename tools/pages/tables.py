@@ -163,37 +163,26 @@ def results_table(results: Sequence[Path]) -> str:
         pairs = [curve["paired"] for curve in curves if curve["paired"]]
         minutes = [f"{curve['seconds'] / 60:.0f}" for curve in curves if curve.get("seconds")]
         last = [curve["validation"][max(curve["validation"], key=int)]["value"] for curve in curves]
+        passes = [
+            f"{k}: {100 * each['before']['value']:.1f}% to {100 * each['after']['value']:.1f}%"
+            for k, each in (result["pass_at_k"] or {}).items()
+        ]
         rows.append(
-            (
-                f"`{path.stem}`",
-                result["machine"],
-                ", ".join(minutes) or "-",
-                "<br>".join(f"{step}: {at['value']:.3f}" for step, at in result["mean"].items()),
-                ", ".join(f"{value:.3f}" for value in last),
-                points,
-                ", ".join(f"{each['won']}:{each['lost']}" for each in pairs) or "-",
-                "<br>".join(
-                    f"{k}: {100 * each['before']['value']:.1f}% to {100 * each['after']['value']:.1f}%"
-                    for k, each in (result["pass_at_k"] or {}).items()
-                )
-                or "-",
-                result["learned"],
-            )
+            {
+                "run": f"`{path.stem}`",
+                "machine": result["machine"],
+                "minutes, each seed": ", ".join(minutes) or "-",
+                "step: accuracy, mean of the seeds": "<br>".join(
+                    f"{step}: {at['value']:.3f}" for step, at in result["mean"].items()
+                ),
+                "last step, each seed": ", ".join(f"{value:.3f}" for value in last),
+                "points gained, 95% interval": points,
+                "won:lost, each seed": ", ".join(f"{each['won']}:{each['lost']}" for each in pairs) or "-",
+                "pass@k": "<br>".join(passes) or "-",
+                "what was learned": result["learned"],
+            }
         )
-    return markdown(
-        (
-            "run",
-            "machine",
-            "minutes, each seed",
-            "step: accuracy, mean of the seeds",
-            "last step, each seed",
-            "points gained, 95% interval",
-            "won:lost, each seed",
-            "pass@k",
-            "what was learned",
-        ),
-        rows,
-    )
+    return markdown(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def learning_table() -> str:
