@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from recipes.config.path_keys import located
-from recipes.config.schema import Section, Source, key, leaves
+from recipes.config.schema import Section, Source, key
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
 from recipes.settings.keys import Resolved
@@ -174,27 +174,6 @@ RECIPE = FOLDER / "recipe.yaml"
 OF_BETA = Source("default", "REWARD_BETA, a weight of correctness")
 """The source of a mode that follows from the weights: REWARD_ALPHA and REWARD_BETA alone are those of beam_score and
 vqa_correct."""
-
-
-def remarks(recipe: PointerRecipe, terms: Mapping[str, object]) -> list[str]:
-    """Return a note for each of the user's settings that the chosen mode or phases do not read.
-
-    Args:
-        terms: "alpha" and "beta" -> false where the reward's mode has no such term.
-    """
-    notes, mode = [], recipe.reward.mode
-    if recipe.source_of("reward.mode") is OF_BETA:
-        notes.append(f"reward.mode is {mode}: {recipe.source_of('reward.beta')} weighs correctness; REWARD_MODE wins")
-    for path in leaves(PointerRecipe):
-        group, _, name = path.partition(".")
-        reason = ""
-        if group == "reward" and not terms.get(name, True):
-            reason = f"reward.mode={mode} has no such term"
-        elif group in ("rce", "grpo") and name != "epochs" and not recipe.value(f"{group}.epochs"):
-            reason = f"{group}.epochs is 0"
-        if reason and recipe.source_of(path).by_user:
-            notes.append(f"{recipe.source_of(path)} ({path}) is not read: {reason}")
-    return notes
 
 
 def presets() -> list[str]:

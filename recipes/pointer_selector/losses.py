@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recipes.config.schema import leaves
 from recipes.errors import RecipeError
-from recipes.pointer_selector.config import PointerRecipe, RewardConfig, remarks
+from recipes.pointer_selector.config import OF_BETA, PointerRecipe, RewardConfig
 from recipes.pointer_selector.dataset import PointerData
 
 QUALITY = "quality"
@@ -72,9 +73,20 @@ def possible(data: PointerData) -> list[str]:
 
 
 def unread(recipe: PointerRecipe) -> list[str]:
-    """Return a note for each of the user's settings that nothing reads."""
-    soft, weight = TERMS[recipe.reward.mode]
-    return remarks(recipe, {"alpha": soft, "beta": weight})
+    """Return a note for each of the user's settings that the chosen mode or phases do not read."""
+    notes, mode = [], recipe.reward.mode
+    terms: dict[str, object] = dict(zip(("reward.alpha", "reward.beta"), TERMS[mode], strict=True))
+    if recipe.source_of("reward.mode") is OF_BETA:
+        notes.append(f"reward.mode is {mode}: {recipe.source_of('reward.beta')} weighs correctness; REWARD_MODE wins")
+    for path in leaves(PointerRecipe):
+        epochs, reason = f"{path.partition('.')[0]}.epochs", ""
+        if not terms.get(path, True):
+            reason = f"reward.mode={mode} has no such term"
+        elif epochs in ("rce.epochs", "grpo.epochs") and path != epochs and not recipe.value(epochs):
+            reason = f"{epochs} is 0"
+        if reason and recipe.source_of(path).by_user:
+            notes.append(f"{recipe.source_of(path)} ({path}) is not read: {reason}")
+    return notes
 
 
 def equal_groups(values: np.ndarray, data: PointerData) -> np.ndarray:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -71,6 +70,11 @@ class Record(_Logged):
     embedding_id: Id | None = None
     split: Literal["train", "validation", "test"] | None = None
 
+    @property
+    def row(self) -> str:
+        """The id of its embedding."""
+        return self.query_id if self.embedding_id is None else self.embedding_id
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -117,65 +121,64 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     """
     queries, query_rows = load_table(query_embeddings, "query")
     examples, example_rows = load_table(candidate_embeddings, "candidate")
-    everything = np.arange(len(examples))
-
-    def row(index: dict[str, int], item: str, query: str) -> int:
-        if item not in index:
-            what = f"query {query!r} needs the embedding of {item!r}; the table of {len(index)} rows has none"
-            where = query_embeddings if index is query_rows else candidate_embeddings
-            raise RecipeError(what, where=str(where), fix="embed the missing item, or leave the query out")
-        return index[item]
-
-    skipped: Counter[str] = Counter()
-    ids: list[str] = []
-    rows, splits, pools = [], [], []
-    owner, pointers, scores, methods = [], [], [], []
+    everything, skipped = np.arange(len(examples)), Counter[str]()
+    records: list[Record] = []
+    pools: list[np.ndarray] = []
+    picks: list[tuple[int, Candidate, list[int]]] = []  # query, candidate, and slots in its pool
     for record in _records(candidates):
-        query = record.query_id
+        query, pool = record.query_id, record.pool
         usable = [c for c in record.pointer_candidates if not c.eval_failed and c.vqa_eval_mode not in UNUSABLE]
         skipped["candidates whose evaluation failed or fell back"] += len(record.pointer_candidates) - len(usable)
         if not usable:
             skipped["queries whose evaluations all failed"] += 1
             continue
-        pool = record.pool
         slots = example_rows if pool is None else {item: slot for slot, item in enumerate(pool)}
-        for items in (pool or [], *(candidate.pointer for candidate in usable)):
-            if len(set(items)) != len(items):
-                what = f"query {query!r} holds an example twice: {str(items)[:80]}"
-                raise RecipeError(what, where=str(candidates), fix="a pool and a pointer hold an example once")
-        pools.append(everything if pool is None else np.array([row(example_rows, item, query) for item in pool]))
+        _check_picks(query, pool or [], usable, slots, candidates)
+        _check_embedded(pool or (), example_rows, query, candidate_embeddings)
+        _check_embedded([record.row], query_rows, query, query_embeddings)
+        pools.append(everything if pool is None else np.array([example_rows[item] for item in pool]))
         for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
-            if outside := [item for item in candidate.pointer if item not in slots]:
-                what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
-                raise RecipeError(what, where=str(candidates), fix="pointers hold ids of the query's pool")
-            owner.append(len(ids))
-            pointers.append([slots[item] for item in candidate.pointer])
-            scores.append([math.nan if (v := getattr(candidate, name)) is None else float(v) for name in SCORES])
-            methods.append(candidate.gen_method)
-        rows.append(row(query_rows, query if record.embedding_id is None else record.embedding_id, query))
-        splits.append(-1 if record.split is None else SPLITS.index(record.split))
-        ids.append(query)
-    if not ids:
+            picks.append((len(records), candidate, [slots[item] for item in candidate.pointer]))
+        records.append(record)
+    if not records:
         reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "it is empty"
         fix = "log at least one usable candidate for each query"
         raise RecipeError(f"the file holds no query that can be used: {reasons}", where=str(candidates), fix=fix)
-    padded = np.full((len(pointers), max(map(len, pointers))), -1, np.int32)
-    for number, picks in enumerate(pointers):
-        padded[number, : len(picks)] = picks
+    padded = np.full((len(picks), max(len(pointer) for *_, pointer in picks)), -1, np.int32)
+    for number, (*_, pointer) in enumerate(picks):
+        padded[number, : len(pointer)] = pointer
     return PointerData(
         queries=queries,
         examples=examples,
-        query_ids=ids,
-        query_rows=np.array(rows),
+        query_ids=[record.query_id for record in records],
+        query_rows=np.array([query_rows[record.row] for record in records]),
         pools=pools,
-        split=np.array(splits),
-        candidate_query=np.array(owner),
+        split=np.array([-1 if record.split is None else SPLITS.index(record.split) for record in records]),
+        candidate_query=np.array([query for query, *_ in picks]),
         pointers=padded,
         lengths=(padded >= 0).sum(1),
-        scores=dict(zip(SCORES, np.array(scores, np.float32).T.copy(), strict=True)),
-        method=np.array(methods),
+        scores={name: np.array([getattr(each, name) for _, each, _ in picks], np.float32) for name in SCORES},
+        method=np.array([each.gen_method for _, each, _ in picks]),
         skipped={reason: number for reason, number in skipped.items() if number},
     )
+
+
+def _check_picks(query: str, pool: list[str], usable: list[Candidate], slots: Mapping[str, int], file: Path) -> None:
+    """Raise RecipeError where a pool or a pointer holds an example twice, or a pointer one that is not in the pool."""
+    for items in (pool, *(candidate.pointer for candidate in usable)):
+        if len(set(items)) != len(items):
+            what = f"query {query!r} holds an example twice: {str(items)[:80]}"
+            raise RecipeError(what, where=str(file), fix="a pool and a pointer hold an example once")
+        if outside := [item for item in items if item not in slots]:
+            what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
+            raise RecipeError(what, where=str(file), fix="pointers hold ids of the query's pool")
+
+
+def _check_embedded(items: Iterable[str], rows: Mapping[str, int], query: str, file: Path) -> None:
+    """Raise RecipeError where a table of embeddings lacks what a query needs."""
+    if missing := [item for item in items if item not in rows]:
+        what = f"query {query!r} needs the embedding of {missing[0]!r}; the table of {len(rows)} rows has none"
+        raise RecipeError(what, where=str(file), fix="embed the missing item, or leave the query out")
 
 
 def _records(path: Path) -> Iterator[Record]:

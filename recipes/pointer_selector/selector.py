@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,25 +92,19 @@ class PointerPolicy(nn.Module):
         self.pool_tower = Tower(pool_width, hidden, config.dropout)
         attention = [CrossAttention(hidden, config.dropout) for _ in range(config.layers)]
         self.layers = nn.ModuleList(attention)
-        branch_ends = [self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)]
         self.gate_state = nn.Linear(hidden, 2 * hidden)
         self.gate_pick = nn.Linear(hidden, 2 * hidden, bias=False)
         self.state_norm = nn.LayerNorm(hidden)
-        self._initialise(branch_ends)
-
-    def _initialise(self, branch_ends: Sequence[nn.Linear]) -> None:
-        """Begin as a nearest-neighbour retriever: every residual branch starts at zero, the gate starts almost shut.
-
-        Both towers start with one orthogonal projection, so that cosine scores are close to those of the embeddings.
-        Where queries and pool have embeddings of different widths, each tower starts with a projection of its own.
-        """
-        for branch in branch_ends:
+        # It begins as a nearest-neighbour retriever: every residual branch starts at zero, the gate almost shut, and
+        # both towers with one orthogonal projection, so that cosine scores are close to those of the embeddings. Where
+        # queries and pool have embeddings of different widths, each tower has a projection of its own.
+        for branch in (self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)):
             nn.init.zeros_(branch.weight)
             nn.init.zeros_(branch.bias)
-        nn.init.constant_(self.gate_state.bias[: self.config.hidden], -3.0)
+        nn.init.constant_(self.gate_state.bias[:hidden], -3.0)
         nn.init.orthogonal_(self.query_tower.project.weight)
         nn.init.orthogonal_(self.pool_tower.project.weight)
-        if self.query_width == self.pool_width:
+        if query_width == pool_width:
             self.pool_tower.project.load_state_dict(self.query_tower.project.state_dict())
 
     @property

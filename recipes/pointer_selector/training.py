@@ -138,12 +138,6 @@ def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
     return batch.by_group(values).masked_fill(~steps, 0.0)
 
 
-def to_floats(metrics: dict[str, Tensor | float], device: torch.device) -> dict[str, float]:
-    """Return all metrics as numbers, with one transfer from the device."""
-    values = [torch.as_tensor(value, dtype=torch.float64, device=device) for value in metrics.values()]
-    return dict(zip(metrics, torch.stack(values).tolist(), strict=True))
-
-
 @dataclass(frozen=True)
 class Best:
     """A validation that was the best so far."""
@@ -347,7 +341,7 @@ class Trainer:
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), trainer.max_grad_norm)
         optimizer.step()
-        floats = to_floats({**metrics, "actor/grad_norm": norm, "actor/lr": lr}, self.device)
+        floats = {name: float(value) for name, value in {**metrics, "actor/grad_norm": norm, "actor/lr": lr}.items()}
         if not math.isfinite(floats["actor/grad_norm"]):
             raise RecipeError(
                 f"the gradient is not finite at step {self.progress.step + 1}",
