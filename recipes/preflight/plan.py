@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from recipes.config.objective import update_suffices
 from recipes.config.resolve import MODEL
 from recipes.config.variables import read_arguments, split_overlays
 from recipes.data.custom import ready
-from recipes.data.rows import row_count
+from recipes.data.rows import read_rows, row_count
 from recipes.engines.worked_answers import OF_TRAINER, messages_of
 from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
@@ -149,16 +150,8 @@ def worked_answers(recipe: Recipe) -> Answers:
 
 
 def _solutions(file: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
-    if not file.is_file():
-        return []
-    with pq.ParquetFile(file) as opened:
-        columns = {opened.schema.column(index).path for index in range(len(opened.schema))}
-        if not any(name.startswith("extra_info.solution") for name in columns):
-            return []
-        first = next(opened.iter_batches(MOST_ANSWERS, columns=["extra_info.solution"]))
-    solutions = [messages_of(info["solution"]) for info in first["extra_info"].to_pylist() if info]
+    rows = islice(read_rows(file, ["extra_info"]), MOST_ANSWERS) if file.is_file() else ()
+    solutions = [messages_of((row.get("extra_info") or {}).get("solution")) for row in rows]
     return ["\n".join(each.get("content") or "" for each in messages) for messages in solutions if messages]
 
 

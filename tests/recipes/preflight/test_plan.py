@@ -7,18 +7,13 @@ import pytest
 from rich.console import Console
 
 from recipes.config import load
-from recipes.memory.shape import published_shape
-from recipes.paths import ROOT
-from recipes.preflight import plan, speed
-
-MEASURED = json.loads((ROOT / "docs/results/speed.json").read_text(encoding="utf-8"))
+from recipes.preflight import plan
+from tools.pages.speed import measurements
 
 
-@pytest.mark.parametrize("run", MEASURED, ids=[run["what"] for run in MEASURED])
-def test_seconds_of_a_step_are_within_a_factor_of_a_half_more(run):
-    work = speed.Work(published_shape(run["model"]), **run["work"])
-    ratio = speed.seconds(work, speed.CARDS[run["card"]]).step / run["seconds"]
-    assert 1 / plan.WRONG_BY < ratio < plan.WRONG_BY
+@pytest.mark.parametrize(("run", "estimated"), measurements())
+def test_seconds_of_a_step_are_within_a_factor_of_a_half_more(run, estimated):
+    assert 1 / plan.WRONG_BY < estimated.step / run["seconds"] < plan.WRONG_BY
 
 
 @pytest.fixture
