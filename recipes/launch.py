@@ -115,10 +115,5 @@ def show_plan(recipe: Recipe) -> int:
     return 2 if findings.errors else 0
 
 
-def cli() -> None:
-    """Entry point."""
-    usage.run(main)
-
-
 if __name__ == "__main__":
-    cli()
+    usage.run(main)

@@ -1,12 +1,9 @@
 """Let torchvision be imported with a torch build that its C++ library was not built for.
 
 PyPI's wheel of torchvision is built for CUDA. With a CPU build of torch its C++ library cannot be loaded, and importing
-torchvision fails at `register_fake("torchvision::nms")` (torchvision/_meta_registrations.py:163 (`torchvision::nms`));
-so does every import of transformers' models. Declaring the schemas of the two operators that torchvision registers
-there is enough for its transforms and for transformers' processors; calling the operators still fails.
-
-Importing `recipes` puts `OperatorFinder` on `sys.meta_path`. It acts once torchvision has found that its library
-cannot be loaded, and never elsewhere.
+torchvision, and transformers' models, fails at torchvision/_meta_registrations.py:163 (`torchvision::nms`). Declaring
+the two operators that are registered there is enough for its transforms; calling the operators still fails. Importing
+`recipes` puts `OperatorFinder` on `sys.meta_path`, which acts only where torchvision could not load its library.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
     if worst and worst.name == HOST:
         fix = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs; or {fix}"
     else:
-        lines = [_line(way) for way in _proposed(recipe, plan)]
+        lines = ["  # ".join(filter(None, (way.text, way.cost))) for way in _proposed(recipe, plan)]
         lines = ["add one of these to the command:", *lines] if lines else []
         fix = "\n         ".join([*([_elsewhere()] if busy else []), *lines]) or fix
     keys = (MODEL, SHARE) if worst is None or worst.name == GENERATE else (MODEL,)
@@ -128,10 +128,6 @@ def _proposed(recipe: Recipe, plan: MemoryPlan) -> list[fit.Way]:
     """Return the nearest changes that fit the GPUs."""
     machine = fit.Machine(len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr, recipe.engine)
     return fit.ways_out(plan, plans.explicit_settings(recipe, plan), machine)[:MOST_WAYS]
-
-
-def _line(way: fit.Way) -> str:
-    return f"{way.text}  # {way.cost}" if way.cost else way.text
 
 
 def _elsewhere() -> str:
