@@ -143,6 +143,17 @@ class MemoryPlan:
         moments = self.share(2) if self.moments and not (self.offload_optimizer or self.offload_all) else 0.0
         return {"weights": weights, "moments": moments}
 
+    @property
+    def cached_responses(self) -> int:
+        """Responses of full length that vLLM's cache holds on a GPU, in what its share leaves."""
+        shape = self.shape
+        work = self.batched_tokens * HALF * (4 * shape.hidden + 3 * shape.intermediate) / self.tensor
+        logits = self.sequences * shape.vocabulary * 2 * FULL
+        weights = HALF * shape.parameters / self.tensor
+        token = 2 * HALF * shape.layers * shape.keys / self.tensor
+        left = self.utilization * (self.gpu or 0) - weights - work - logits - (0 if self.eager else GRAPHS)
+        return max(0, int(left / token / self.longest))
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -260,17 +271,6 @@ def host_phase(plan: MemoryPlan) -> Phase:
     first, each = PROCESSES["cpu" if on_host else "gpu"]
     parts["processes"] = float(first + each * (here - 1))
     return Phase(HOST, parts, plan.host, spread=ESTIMATE_TOLERANCE if on_host else math.inf)
-
-
-def vllm_cache(plan: MemoryPlan) -> tuple[float, float]:
-    """Bytes that vLLM's share leaves for its cache on a GPU, and bytes of the cache for one token there."""
-    shape = plan.shape
-    work = plan.batched_tokens * HALF * (4 * shape.hidden + 3 * shape.intermediate) / plan.tensor
-    logits = plan.sequences * shape.vocabulary * 2 * FULL
-    graphs = 0 if plan.eager else GRAPHS
-    weights = HALF * shape.parameters / plan.tensor
-    token = 2 * HALF * shape.layers * shape.keys / plan.tensor
-    return plan.utilization * (plan.gpu or 0) - weights - work - logits - graphs, token
 
 
 CGROUPS = (

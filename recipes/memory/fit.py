@@ -24,7 +24,6 @@ from recipes.memory.estimates import (
     MemoryPlan,
     gpu_phases,
     host_phase,
-    vllm_cache,
 )
 from recipes.memory.shape import published, published_shape
 
@@ -163,7 +162,7 @@ def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     for way in possible:
         if _has_room(way, GENERATE) and _holds_enough(way):
             return way
-    return max(possible, key=lambda way: (_has_room(way, GENERATE), cached_responses(way)))
+    return max(possible, key=lambda way: (_has_room(way, GENERATE), way.cached_responses))
 
 
 def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int]]:
@@ -190,18 +189,12 @@ def _has_room(plan: MemoryPlan, name: str) -> bool:
 
 
 def _holds_enough(plan: MemoryPlan) -> bool:
-    return cached_responses(plan) >= min(ENOUGH_RESPONSES, plan.sequences or ENOUGH_RESPONSES)
-
-
-def cached_responses(plan: MemoryPlan) -> int:
-    """Responses of full length that vLLM's cache holds on a GPU."""
-    left, token = vllm_cache(plan)
-    return max(0, int(left / token / plan.longest))
+    return plan.cached_responses >= min(ENOUGH_RESPONSES, plan.sequences or ENOUGH_RESPONSES)
 
 
 def holds_too_few(plan: MemoryPlan) -> bool:
     """Return whether vLLM's cache holds too few responses for a run to be of use."""
-    return cached_responses(plan) < min(LEAST_RESPONSES, plan.responses)
+    return plan.cached_responses < min(LEAST_RESPONSES, plan.responses)
 
 
 def fits(plan: MemoryPlan) -> bool:

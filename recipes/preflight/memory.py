@@ -99,7 +99,7 @@ def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
     """Return the settings that were chosen to fit the memory, with their cost."""
     decided = [name for name, key in fit.KEYS.items() if recipe.source_of(key).layer == "hardware"]
     costs = [text for name, text in COSTS.items() if name in decided and getattr(plan, name)]
-    held = fit.cached_responses(plan)
+    held = plan.cached_responses
     share = f"{plan.utilization:.0%} of a GPU for vLLM, whose cache holds {held:,} responses of full length"
     waits = f"; {plan.sequences:,} at once wait for one another when long" if held < plan.sequences else ""
     tokens = f"passes of {plan.update_tokens:,} tokens, {plan.forward_tokens:,} without gradients"
@@ -109,7 +109,7 @@ def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
 def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: list[gpus.Gpu]) -> RecipeError:
     name = recipe.worker.actor.model.model_path
     worst = max(failing, key=lambda phase: phase.need / (phase.limit or 1), default=None)
-    held = f"vLLM's cache holds {counted(fit.cached_responses(plan), 'response')} of full length, fewer than is of use"
+    held = f"vLLM's cache holds {counted(plan.cached_responses, 'response')} of full length, fewer than is of use"
     what = f"{name} does not fit: {worst or held}"
     rest = ", ".join(phase.name for phase in failing if phase is not worst)
     what += f"; nor does {rest}" if rest else ""

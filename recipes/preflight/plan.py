@@ -169,7 +169,7 @@ def work_of(recipe: Recipe, response: float) -> speed.Work | None:
     plan, data, rollout = plans.plan_of(recipe), recipe.data, recipe.worker.rollout
     if plan is None or recipe.hardware != "gpu":
         return None
-    held = fit.cached_responses(plan) * plan.longest / (plan.prompt + response)  # of this length, in vLLM's cache
+    held = plan.cached_responses * plan.longest / (plan.prompt + response)  # of this length, in vLLM's cache
     return speed.Work(
         shape=plan.shape,
         rows=data.rollout_batch_size * rollout.n,
