@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -27,9 +28,11 @@ SHARED = ("defaults", "config")
 """Files of an engine that its examples build on, in this order."""
 SHORT: dict[str, dict[str, str]] = {
     "easyr1": {"3b": "qwen2_5_vl_3b_geo3k", "7b": "qwen2_5_vl_7b_geo3k"},
-    "verl": {"3b": "qwen2_5_3b_gsm8k_lora", "7b": "qwen2_7b_gsm8k"},
+    "verl": {"4b": "qwen3_4b_gsm8k", "8b": "qwen3_8b_math"},
 }
 """Engine -> short name -> example. An engine's name alone means all of its short names."""
+TEXT = ("easyr1:qwen3_4b_math", "verl:8b")
+"""What a text recipe is compared with where nothing is asked for; one with images, with EasyR1's two."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,10 @@ class Official:
     """One official example, in the recipe's keys."""
 
     title: str
-    origin: str  # repository, commit and file
+    origin: str  # repository, commit and file, and those of its engine's defaults where they are of another version
     values: Mapping[str, Any]  # every key that the example determines, its engine's defaults included
     chosen: frozenset[str]  # the keys that its launcher or shared configuration sets; the others are defaults
+    respelled: Mapping[str, Any] = field(default_factory=dict)  # defaults that the engine's own file writes otherwise
     # Keys of the engine that the schema does not have -> (value, why the schema does not have it).
     outside: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
@@ -76,11 +80,22 @@ def _full_names(text: str) -> list[str]:
 def _read(name: str) -> Official:
     engine, _, rest = name.partition(":")
     tree = read(SNAPSHOTS / f"{engine}_{rest}.yaml")
-    files = {layer: SNAPSHOTS / f"{engine}_{layer}.yaml" for layer in SHARED}
-    defaults, config = (read(path)["values"] if path.is_file() else {} for path in files.values())
+    defaults, config = (
+        read(path) if path.is_file() else {"values": {}}
+        for path in (SNAPSHOTS / f"{engine}_{layer}.yaml" for layer in SHARED)
+    )
     origin = f"{tree['repository']}, commit {tree['commit']}, {tree['file']}"
-    own = {**config, **tree["values"]}
-    return Official(tree["title"], origin, {**defaults, **own}, frozenset(own), tree.get("outside", {}))
+    if defaults.get("commit") != tree["commit"]:
+        origin += f"; defaults of {defaults['repository']}, {defaults['file']}"
+    own = {**config["values"], **tree["values"]}
+    return Official(
+        tree["title"],
+        origin,
+        {**defaults["values"], **own},
+        frozenset(own),
+        defaults.get("respelled", {}),
+        tree.get("outside", {}),
+    )
 
 
 ABSENT = "—"
@@ -106,7 +121,7 @@ class Row:
     key: str
     ours: Any  # our value, or ABSENT where our engine cannot do it
     official: tuple[Any, ...]  # the examples' values in their order, or ABSENT
-    defaults: tuple[bool, ...]  # for each example, whether it leaves the key to its engine's default
+    marks: tuple[str, ...]  # for each example "" or, where it leaves the key to its engine, " (default)"
     status: Status  # `aligned` if every example that has the key has our value; otherwise what decides the difference
     reason: str  # why the values differ, in one line; empty if no file gives a reason
 
@@ -131,9 +146,13 @@ class Table:
             )
 
 
-def compare(task_or_path: str, official: Sequence[Official]) -> Table:
-    """Compare our recipe, resolved for GPUs from its files alone, with the examples."""
+def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
+    """Compare our recipe, resolved for GPUs from its files alone, with the examples that `against` names.
+
+    Without a name these are `TEXT`, or EasyR1's two with images for a recipe that has images.
+    """
     recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
+    official = examples(against or (["easyr1"] if recipe.value("worker.rollout.limit_images") else TEXT))
     mine = _effective(_ours(recipe, read(path), read(CONFIGS / gpu)))
     theirs = [_effective(each.values) for each in official]
     idle = {key for key, switch in _NEEDS.items() if not mine.get(switch)}
@@ -144,12 +163,12 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
     for key in [*keys, *sorted(key for key in mine if key.startswith("verl."))]:
         leaf, layer = leaves(Recipe).get(key), recipe.source_of(key).layer
         values = tuple(each.get(key, ABSENT) for each in theirs)
-        defaults = tuple(key not in each.chosen for each in official)
+        marks = tuple("" if key in each.chosen else _mark(each, key) for each in official)
         value, ours_alone = mine.get(key, ABSENT), all(other is ABSENT for other in values)
         if layer == "default" and (key in idle or ours_alone):
             continue
         aligned = not ours_alone and all(other is ABSENT or equal(value, other) for other in values)
-        if aligned and layer == "default" and all(defaults):
+        if aligned and layer == "default" and all(marks):
             same += 1
             continue
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
@@ -157,8 +176,13 @@ def compare(task_or_path: str, official: Sequence[Official]) -> Table:
         unable = leaf is not None and layer == "default" and recipe.engine not in leaf.info.engines
         of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
         reason = of_file or ("" if layer in reasons else OF_DEFAULTS.get(key, ""))
-        rows.append(Row(key, ABSENT if unable and not aligned else value, values, defaults, status, reason))
+        rows.append(Row(key, ABSENT if unable and not aligned else value, values, marks, status, reason))
     return Table(shown_path(path), tuple(official), tuple(rows), same)
+
+
+def _mark(example: Official, key: str) -> str:
+    written = f", there {cell_text(example.respelled[key])}" if key in example.respelled else ""
+    return f" (default{written})"
 
 
 def _ours(recipe: Recipe, file: dict[str, Any], hardware: dict[str, Any]) -> dict[str, Any]:
@@ -240,14 +264,21 @@ def cell_text(value: Any) -> str:
     return ABSENT if value is ABSENT else flow(value)
 
 
+def counted(table: Table) -> dict[str, int]:
+    """Rows by what the page says of them: aligned, different for the task or the hardware, or in no example."""
+    differing, aligned, ours_alone = parts(table)
+    kinds = Counter(row.status for row in differing)
+    return {"aligned": len(aligned), "task": kinds["task"], "hardware": kinds["hardware"], "alone": len(ours_alone)}
+
+
 def _summary(table: Table) -> str:
     """Return how many keys are as in the examples, and how many are not."""
-    counts = [sum(row.status == status for row in table.rows) for status in ("aligned", "task", "hardware")]
+    counts = counted(table)
     return (
-        f"{counts[0]} keys aligned, {counts[1]} different for the task, {counts[2]} for the hardware; "
-        f"{table.same} more are set by no side and equal everywhere. `val_freq` and `save_freq` count steps and batch "
+        f"{counts['aligned']} keys aligned, {counts['task']} different for the task, {counts['hardware']} for the "
+        f"hardware, {counts['alone']} that no example has; {table.same} more are set by no side and equal everywhere. `val_freq` and `save_freq` count steps and batch "
         "sizes count prompts, on every side. A dash: that side has no such key. "
-        '"default": the example leaves it to its engine.'
+        '"default": the example leaves it to its engine; "there": how the engine writes that default.'
     )
 
 
@@ -285,15 +316,12 @@ def origins(table: Table) -> str:
 
 def row_cells(row: Row) -> list[str]:
     """Key, our value and the official ones as code; the mark of a default stands behind the code."""
-    values = [(row.key, False), (row.ours, False), *zip(row.official, row.defaults, strict=True)]
-    return [
-        ABSENT if value is ABSENT else f"`{cell_text(value)}`{' (default)' if default else ''}"
-        for value, default in values
-    ]
+    values = [(row.key, ""), (row.ours, ""), *zip(row.official, row.marks, strict=True)]
+    return [ABSENT if value is ABSENT else f"`{cell_text(value)}`{mark}" for value, mark in values]
 
 
 def block(task: str, *against: str) -> str:
     """The generated block `comparison TASK EXAMPLE...`. Raises RecipeError where a difference has no reason."""
-    table = compare(task, examples(against))
+    table = compare(task, against)
     table.require_reasons()
     return page(table).rstrip("\n")

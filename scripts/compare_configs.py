@@ -30,7 +30,10 @@ def main(
     recipe: Annotated[str, typer.Argument(help="A task, such as countdown, or the path of a recipe.")],
     against: Annotated[
         list[str] | None,
-        typer.Option(help="easyr1 or verl (its 3B and 7B examples), or one by name: easyr1:qwen3_4b_math, verl:7b."),
+        typer.Option(
+            help="One by name, easyr1:qwen3_4b_math or verl:8b; easyr1 alone is its two with images, verl its 4B and 8B. "
+            "Default: examples of the recipe's kind, text or images."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write, Markdown; default: standard output.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Fail where a difference has no reason.")] = False,
@@ -42,7 +45,7 @@ def main(
     from recipes import official
 
     with reported_errors():
-        table = official.compare(recipe, official.examples(against or ["easyr1"]))
+        table = official.compare(recipe, against or ())
         if output is None:
             print(official.page(table), end="")
         else:

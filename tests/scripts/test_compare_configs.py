@@ -3,7 +3,7 @@
 
 def test_the_table_is_written_as_markdown_and_check_fails_where_a_reason_is_missing(script, tmp_path):
     call, page, recipe = script("compare_configs"), tmp_path / "deep" / "page.md", tmp_path / "toy.yaml"
-    done = call("countdown", "--against", "verl:qwen3_8b_gsm8k", "--output", page, "--check")
+    done = call("countdown", "--against", "verl:8b", "--output", page, "--check")
     assert done.exit_code == 0, done.output
     assert "| `data.rollout_batch_size` | `64` | `1024` | task |" in page.read_text(encoding="utf-8")
     recipe.write_text(

@@ -7,7 +7,7 @@ from pathlib import Path
 from recipes import yaml_text
 from recipes.drawing import markdown
 from recipes.errors import RecipeError
-from recipes.official import Row, Table, compare, examples, listed, origins, parts, row_cells
+from recipes.official import Row, Table, compare, counted, listed, origins, parts, row_cells
 
 KINDS = {"task": "任务", "hardware": "硬件"}
 REASONS = yaml_text.read(Path(__file__).with_name("reasons_zh.yaml"))
@@ -19,7 +19,7 @@ def block(task: str, *against: str) -> str:
 
     Raises RecipeError for a reason without a Chinese translation.
     """
-    table = compare(task, examples(against))
+    table = compare(task, against)
     table.require_reasons()
     differing, aligned, ours_alone = parts(table)
     rows = [_cells(row, task) for row in differing]
@@ -40,10 +40,10 @@ def _cells(row: Row, task: str) -> list[str]:
 
 
 def _summary(table: Table) -> str:
-    counts = {kind: sum(row.status == kind for row in table.rows) for kind in ("aligned", *KINDS)}
+    counts = counted(table)
     return (
-        f"{counts['aligned']} 个键与示例相同，{counts['task']} 个因任务而不同，{counts['hardware']} 个因硬件而不同；"
-        f"另有 {table.same} 个键各方都没有设，处处相同。"
+        f"{counts['aligned']} 个键与示例相同，{counts['task']} 个因任务而不同，{counts['hardware']} 个因硬件而不同，"
+        f"{counts['alone']} 个是示例没有的；另有 {table.same} 个键各方都没有设，处处相同。"
         "`val_freq` 和 `save_freq` 以步为单位，批大小以提示词为单位，各方一样。横线表示那一方没有这个键；"
         "“默认”表示示例没有写，由它的引擎决定。"
     )
