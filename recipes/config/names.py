@@ -275,8 +275,11 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
     of_verl = next(
         (f"{VERL_GROUPS[group]}{name.removeprefix(group)}" for group in groups(name) if group in VERL_GROUPS), ""
     )
+    short_for = f"actor_rollout_ref.{name}"  # notes write verl's names without their first word
+    of_verl = aliases().get(short_for) or (short_for if short_for in verl_defaults() else of_verl)
     keys = options().get(name.rpartition(".")[2].lower())
-    key = known_elsewhere(written) or (of_verl if _verl_has(of_verl) else keys[0].path if keys else "")
+    is_known = of_verl in leaves(Recipe) or _verl_has(of_verl)
+    key = known_elsewhere(written) or (of_verl if is_known else keys[0].path if keys else "")
     meant = f"did you mean {key}?" if key else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")
 

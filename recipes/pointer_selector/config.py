@@ -171,6 +171,12 @@ FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
 
 
+TOP_K = {
+    "grpo_early_top_k": "grpo.curriculum.early_candidates",
+    "grpo_late_top_k": "grpo.curriculum.late_candidates",
+}
+"""Names of other implementations -> keys."""
+
 OF_BETA = Source("default", "REWARD_BETA, a weight of correctness")
 """The source of a mode that follows from the weights: REWARD_ALPHA and REWARD_BETA alone are those of beam_score and
 vqa_correct."""
@@ -197,7 +203,7 @@ def resolve(
     settings = []
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
-    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md")
+    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md", named_elsewhere=TOP_K)
     settings += variable_settings(os.environ if environ is None else environ, PointerRecipe)
     settings += argument_settings(arguments, name, PointerRecipe)
     values, sources = merge(PointerRecipe, settings)

@@ -73,16 +73,23 @@ Name = Callable[[str, Source], str]
 """Turns a name as it is written into the dotted key that it means; raises RecipeError for an unknown one."""
 
 
-def known_name(schema: type[BaseModel], documentation: str = "docs/CONFIGURATION_REFERENCE.md") -> Name:
-    """The `Name` function of a schema without other spellings: each key is written by its dotted name."""
+def known_name(
+    schema: type[BaseModel],
+    documentation: str = "docs/CONFIGURATION_REFERENCE.md",
+    named_elsewhere: Mapping[str, str] | None = None,
+) -> Name:
+    """The `Name` function of a schema without other spellings: each key is written by its dotted name.
+
+    `named_elsewhere` has the keys of names that notes write; the error for one of them names its key.
+    """
 
     def name(written: str, source: Source) -> str:
         if written in leaves(schema) or open_leaf(schema, written):
             return written
+        meant = (named_elsewhere or {}).get(written)
+        hint = f"did you mean {meant}?" if meant else did_you_mean(written, leaves(schema))
         raise RecipeError(
-            f"unknown key {written}",
-            where=source.where,
-            fix=did_you_mean(written, leaves(schema)) or f"see {documentation} for every key",
+            f"unknown key {written}", where=source.where, fix=hint or f"see {documentation} for every key"
         )
 
     return name

@@ -15,6 +15,8 @@ HERE = Source("argument", "here")
         # endings, as the headings of documents have them
         ("n", "worker.rollout.n"),
         ("actor.ppo_mini_batch_size", "worker.actor.global_batch_size"),
+        ("actor.ppo_micro_batch_size_per_gpu", "worker.actor.micro_batch_size_per_device_for_update"),
+        ("model.path", "worker.actor.model.model_path"),
         ("ignore_eos", "actor_rollout_ref.rollout.ignore_eos"),
         # other words for one of its parts, and another program's
         ("num_generations", "--rollout_n"),
