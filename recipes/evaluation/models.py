@@ -42,7 +42,7 @@ def find_model(name: str, option: str = "--model_path") -> Model:
     """
     path = Path(name).expanduser().absolute()
     if not path.exists():
-        _refuse_missing_step(path, option)
+        _refuse_missing_folder(path, name, option)
         path = folder = _downloaded(name, option)
     else:
         folder = _exported(path, option)
@@ -77,11 +77,15 @@ def _exported(path: Path, option: str) -> Path:
     return models[-1]
 
 
-def _refuse_missing_step(path: Path, option: str) -> None:
+def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
+    """Raise for what can be no name of the hub: a step that is not there, or more than owner and name."""
     for folder in (path, *path.parents):
-        if folder.name.startswith("global_step_") and (steps := saved_steps(folder.parent)):
-            what = f"there is no {folder}"
-            raise RecipeError(what, where=option, fix=f"{folder.parent} has the steps {', '.join(map(str, steps))}")
+        if folder.name.startswith("global_step_"):
+            steps = ", ".join(map(str, saved_steps(folder.parent)))
+            has = f"has the steps {steps}" if steps else "has no checkpoint"
+            raise RecipeError(f"there is no {folder}", where=option, fix=f"{folder.parent} {has}")
+    if name.count("/") > 1:
+        raise RecipeError(f"there is no folder {name}", where=option, fix="name one that exists, or owner/name on the hub")
 
 
 def _downloaded(name: str, option: str) -> Path:

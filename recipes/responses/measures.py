@@ -45,7 +45,7 @@ METRICS = {
     "mean_score": Metric("Mean score"),
     "score_variance": Metric("Variance within a group, scores as 0 to 1"),
     "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
-    "token_entropy_nats": Metric("Token entropy (nats)"),
+    "token_entropy_nats": Metric("Avg entropy of tokens (nats)"),
     "mean_tokens": Metric("Response length (tokens)", "tokens"),
     "truncated": Metric("Truncated responses", "percent", SHARE),
 }

@@ -19,6 +19,7 @@ def test_what_is_no_model(make_model, tmp_path):
         (bare, "trainer.save_hf_model=true"),
         (shards, "verl.model_merger merge"),
         (tmp_path / "run" / "global_step_60" / "actor", "5, 20"),
+        (tmp_path / "none" / "global_step_60" / "actor", "has no checkpoint"),
     ):
         assert mistake(lambda asked=asked: find_model(str(asked)), fix).where == "--model_path"
 
