@@ -76,6 +76,7 @@ def close(
     if worse:
         rows = [row for row in rows if row[0] not in ("more steps", "upload")]
     rows += [("open", finding.line()) for finding in alarms]
+    rows += [("symptoms", "docs/IT_DOES_NOT_LEARN.md")] if alarms else []
     # Lines are never broken, so that paths and commands can be copied.
     width = max(len(name) for name, _ in rows)
     console.print("\n".join(["-" * 80, *(f"{name:<{width}}  {value}" for name, value in rows), "-" * 80]))

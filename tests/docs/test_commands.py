@@ -5,6 +5,7 @@ import re
 from shutil import copyfile
 
 import pytest
+from PIL import Image
 
 from recipes import launch
 from recipes.config import load
@@ -38,6 +39,14 @@ def users_folder(tmp_path, monkeypatch):
     (tmp_path / "my_reward.py").write_text(REWARD.search(KIT.read_text(encoding="utf-8"))[1])
     chats = [{"prompt": [{"role": "user", "content": f"{i} + 1?"}], "answer": i + 1} for i in range(300)]
     (tmp_path / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    pictures = [{"images": f"{i}.png", "problem": f"<image>{i}?", "answer": "red"} for i in range(300)]
+    for name, part in (("train.jsonl", pictures[:270]), ("test.jsonl", pictures[270:])):
+        (tmp_path / name).write_text("".join(json.dumps(picture) + "\n" for picture in part))
+    for i in range(300):
+        Image.new("RGB", (32, 32), (i % 256, i // 256, 0)).save(tmp_path / f"{i}.png")
+    for name in ("reward.py", "my_config.yaml"):
+        source = "my_reward.py" if name == "reward.py" else "my_recipe.yaml"
+        copyfile(tmp_path / source, tmp_path / name)
     functions = re.search(r"```python rewards.py\n(.*?)```", TRL.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "rewards.py").write_text(functions[1])
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
