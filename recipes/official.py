@@ -276,9 +276,9 @@ def _summary(table: Table) -> str:
     counts = counted(table)
     return (
         f"{counts['aligned']} keys aligned, {counts['task']} different for the task, {counts['hardware']} for the "
-        f"hardware, {counts['alone']} that no example has; {table.same} more are set by no side and equal everywhere. `val_freq` and `save_freq` count steps and batch "
-        "sizes count prompts, on every side. A dash: that side has no such key. "
-        '"default": the example leaves it to its engine; "there": how the engine writes that default.'
+        f"hardware, {counts['alone']} that no example has; {table.same} more are set by no side and equal everywhere. "
+        "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
+        'such key. "default": the example leaves it to its engine; "there": how the engine writes that default.'
     )
 
 

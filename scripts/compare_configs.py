@@ -31,8 +31,8 @@ def main(
     against: Annotated[
         list[str] | None,
         typer.Option(
-            help="One by name, easyr1:qwen3_4b_math or verl:8b; easyr1 alone is its two with images, verl its 4B and 8B. "
-            "Default: examples of the recipe's kind, text or images."
+            help="One by name, easyr1:qwen3_4b_math or verl:8b; easyr1 alone: its two with images. Default: "
+            "examples of the recipe's kind, text or images."
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write, Markdown; default: standard output.")] = None,

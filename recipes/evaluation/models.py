@@ -85,7 +85,9 @@ def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
             has = f"has the steps {steps}" if steps else "has no checkpoint"
             raise RecipeError(f"there is no {folder}", where=option, fix=f"{folder.parent} {has}")
     if name.count("/") > 1:
-        raise RecipeError(f"there is no folder {name}", where=option, fix="name one that exists, or owner/name on the hub")
+        raise RecipeError(
+            f"there is no folder {name}", where=option, fix="name one that exists, or owner/name on the hub"
+        )
 
 
 def _downloaded(name: str, option: str) -> Path:

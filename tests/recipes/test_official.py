@@ -25,7 +25,9 @@ RUN_LORA = {
 def test_an_example_of_verl_as_a_recipe_is_translated_to_what_its_launcher_sets(tmp_path):
     (example,) = examples(["verl:qwen3_8b_gsm8k_lora"])
     path = tmp_path / "official.yaml"
-    path.write_text(dump(nest({key: example.values[key] for key in example.chosen & leaves(Recipe).keys()})), encoding="utf-8")
+    path.write_text(
+        dump(nest({key: example.values[key] for key in example.chosen & leaves(Recipe).keys()})), encoding="utf-8"
+    )
     keys = verl.translate(load(str(path), environ={"WANDB_API_KEY": "x"}, hardware="gpu"))
     assert {name: keys[name] for name in RUN_LORA} == RUN_LORA
     assert example.outside["data.truncation"][0] == "error"
