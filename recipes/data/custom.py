@@ -114,10 +114,31 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     return [*others, {"role": "user", "content": question}]
 
 
+class _Written:
+    """A list or an object that a column writes as text: a template goes through it, and shows it as that text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _WrittenList(_Written, list[Any]):
+    """A list."""
+
+
+class _WrittenObject(_Written, dict[str, Any]):
+    """An object."""
+
+
 def _column(value: Any) -> Any:
-    """A column for a template: a list or object that a text writes, which is shown as the text itself."""
+    """A column for a template."""
     found = written(value)
-    return value if found is value else type("Written", (type(found),), {"__str__": lambda self: value})(found)
+    if found is value:
+        return value
+    column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
+    column.text = value
+    return column
 
 
 def _text(path: Path, key: str) -> str:
