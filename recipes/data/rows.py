@@ -284,21 +284,20 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             fix = "name a folder for the data alone"
             raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
         with whole_folder(folder) as draft:
-            manifests = [
-                write_split(
-                    draft / f"{each.name}.parquet",
-                    each.rows,
-                    each.facts,
-                    counted_by=each.counted_by,
-                    schema=each.schema,
-                )
-                for each in splits
-            ]
+            manifests = []
+            for each in splits:
+                path, counted_by, schema = draft / f"{each.name}.parquet", each.counted_by, each.schema
+                manifests.append(write_split(path, each.rows, each.facts, counted_by=counted_by, schema=schema))
             held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
             made = {manifest.file: manifest.sha256 for manifest in manifests}
             changed = [name for name in sorted(held) if held[name] != made.get(name)]
             if changed and not force:
-                raise _other_data(folder / changed[0])
+                path = folder / changed[0]
+                known, source = find_manifest(path), "no manifest says from where"
+                if known:
+                    source = f"{known.rows} rows, made by: {known.command or '?'}"
+                fix = "give --force to replace it, or write elsewhere"
+                raise RecipeError(f"{path} holds other data ({source})", where=str(path), fix=fix)
     return manifests, "unchanged" if held == made else "replaced" if held else "written"
 
 
@@ -363,15 +362,8 @@ def _writing(path: Path, draft: Path | None = None) -> Iterator[None]:
             draft.unlink(missing_ok=True)
 
 
-def _other_data(path: Path) -> RecipeError:
-    manifest = find_manifest(path)
-    made = f"{manifest.rows} rows, made by: {manifest.command or '?'}" if manifest else "no manifest says from where"
-    fix = "give --force to replace it, or write elsewhere"
-    return RecipeError(f"{path} holds other data ({made})", where=str(path), fix=fix)
-
-
-def _alike(row: Row, other: Row) -> bool:
-    return row.keys() == other.keys() and row["extra_info"].keys() == other["extra_info"].keys()
+def _keys(row: Row) -> tuple[set[str], set[str]]:
+    return {*row}, {*row["extra_info"]}
 
 
 def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:
@@ -387,7 +379,7 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
             for index, row in enumerate(group, count):
-                if given is None and not _alike(row, first):
+                if given is None and _keys(row) != _keys(first):
                     what = f"row {index} has other keys than the first, in itself or in extra_info"
                     fix = "give every row the same keys; images=[] stands for a row without images"
                     raise RecipeError(what, where=str(path), fix=fix)
@@ -401,10 +393,11 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except pa.ArrowException as error:  # other types in later rows, an object without keys
-                where = f"{path}, rows {count} to {count + len(group) - 1}"
-                raise RecipeError(
-                    f"rows that parquet cannot hold: {error}", where=where, fix="use one type a key"
-                ) from error
+                what, where = (
+                    f"rows that parquet cannot hold: {error}",
+                    f"{path}, rows {count} to {count + len(group) - 1}",
+                )
+                raise RecipeError(what, where=where, fix="use one type a key") from error
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema

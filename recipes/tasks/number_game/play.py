@@ -63,9 +63,17 @@ class Agent:
 
     def decide(self, image: bytes) -> Decision:
         """Show a screenshot (PNG) until a response has an answer, `asks` times at most."""
+        picture = "data:image/png;base64," + base64.b64encode(image).decode()
+        content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
         responses: list[str] = []
         for _ in range(self.server.asks if self.server.temperature > 0 else 1):
-            responses.append(self._ask(image))
+            completion = self._chat.complete(
+                [{"role": "user", "content": content}],
+                temperature=self.server.temperature,
+                top_p=self.server.top_p,
+                max_tokens=self.server.max_tokens,
+            )
+            responses.append(completion.text)
             choice, reason = self.read(responses[-1])
             if choice is not None:
                 break
@@ -78,17 +86,6 @@ class Agent:
             if result["accuracy"] == 1.0:
                 return position, "answered"
         return None, str(result["reason"])
-
-    def _ask(self, image: bytes) -> str:
-        picture = "data:image/png;base64," + base64.b64encode(image).decode()
-        content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": QUESTION}]
-        completion = self._chat.complete(
-            [{"role": "user", "content": content}],
-            temperature=self.server.temperature,
-            top_p=self.server.top_p,
-            max_tokens=self.server.max_tokens,
-        )
-        return completion.text
 
 
 @dataclass(frozen=True)

@@ -136,10 +136,6 @@ class Appearance:
     width: int = DEFAULT_SCREEN[0]
     height: int = DEFAULT_SCREEN[1]
 
-    def query(self) -> str:
-        """The options as the page's address takes them."""
-        return urlencode({name: getattr(self, name) for name in CHOICES})
-
     def facts(self) -> dict[str, str]:
         """The options for `extra_info` and results; `light` becomes `light_position`: `light` is a colour there."""
         facts = {name: getattr(self, name) for name in CHOICES}
@@ -148,7 +144,8 @@ class Appearance:
 
 def query(deals: Sequence[Deal], appearance: Appearance) -> str:
     """The address's query that shows these rounds in this appearance."""
-    return f"deal={','.join(deal.code for deal in deals)}&{appearance.query()}"
+    options = urlencode({name: getattr(appearance, name) for name in CHOICES})
+    return f"deal={','.join(deal.code for deal in deals)}&{options}"
 
 
 @dataclass(frozen=True)
