@@ -20,11 +20,12 @@ Message = dict[str, Any]
 def messages_of(solution: Any) -> list[Message]:
     """The messages of a worked answer; empty where there is none, or it does not begin and end with the model's turn.
 
-    Parquet gives every struct of a column the keys of all, as null: a call's arguments are kept without these.
+    Parquet gives every struct of a column the keys of all, as null: a call's arguments are kept without these. A turn
+    that is a call alone has an empty text, which chat templates read.
     """
     if isinstance(solution, str):
         return [{"role": "assistant", "content": solution}] if solution.strip() else []
-    messages = [_without_nulls(message) for message in solution or [] if isinstance(message, dict)]
+    messages = [{"content": "", **_without_nulls(each)} for each in solution or [] if isinstance(each, dict)]
     roles = [message.get("role") for message in messages]
     ends = {*roles[:1], *roles[-1:]}
     return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} else []
@@ -32,7 +33,7 @@ def messages_of(solution: Any) -> list[Message]:
 
 def last_text(solution: Any) -> str:
     """What a reward judges of a worked answer: its text, or the model's last turn."""
-    return "".join(message.get("content") or "" for message in messages_of(solution)[-1:])
+    return "".join(message["content"] for message in messages_of(solution)[-1:])
 
 
 def _without_nulls(value: Any) -> Any:

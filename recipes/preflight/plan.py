@@ -152,7 +152,7 @@ def worked_answers(recipe: Recipe) -> Answers:
 def _solutions(file: Path) -> list[str]:
     rows = islice(read_rows(file, ["extra_info"]), MOST_ANSWERS) if file.is_file() else ()
     solutions = [messages_of((row.get("extra_info") or {}).get("solution")) for row in rows]
-    return ["\n".join(each.get("content") or "" for each in messages) for messages in solutions if messages]
+    return ["\n".join(each["content"] for each in messages) for messages in solutions if messages]
 
 
 def _card(recipe: Recipe) -> speed.Card | None:

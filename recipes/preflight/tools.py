@@ -153,7 +153,7 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
         for turn in messages_of(solution) if isinstance(solution, list) else []:
             for call in turn.get(CALLS) or []:  # servers write arguments as text
                 found.setdefault(call["function"]["name"], written(call["function"]["arguments"]))
-            tokens = rules.tokenizer.encode(turn.get("content") or "", add_special_tokens=False)
+            tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
             for call in _read(rules, tokens) if turn["role"] == "assistant" else []:
                 found.setdefault(call.name, json.loads(call.arguments))
     return list(found.items())

@@ -139,7 +139,14 @@ class RewardFunction:
         return RewardError(failed.what, where=where, fix=failed.fix)
 
     def _read(self, result: Any, call: Call) -> Answer:
-        return self.contract.read(_only(result) if self._of_trl else result, call.response)
+        if self._of_trl:
+            result = result.tolist() if hasattr(result, "tolist") else result
+            if not isinstance(result, list | tuple) or len(result) != 1:
+                what = f"the reward returned {result!r}, and one of TRL's form a list with a number for each completion"
+                fix = "return a list with as many numbers as completions; None where it does not apply"
+                raise RewardError(what, where=self.contract.where(call.response), fix=fix)
+            result = 0.0 if result[0] is None else result[0]  # None means not applicable
+        return self.contract.read(result, call.response)
 
     @contextmanager
     def _errors_of(self, call: Call) -> Iterator[None]:
@@ -215,11 +222,3 @@ def _as_trl(call: Call) -> dict[str, Any]:
     row = {"data_source": call.data_source, "ground_truth": None if call.ground_truth == "" else call.ground_truth}
     row |= {"solution": extra["solution"] or None, "id": extra["id"], **json.loads(extra["fields"] or "{}")}
     return {name: [value] for name, value in {**row, "prompts": prompt, "completions": completion}.items()}
-
-
-def _only(answers: Any) -> Any:
-    """The one answer in TRL's list or array; None, which means not applicable, counts as 0."""
-    answers = answers.tolist() if hasattr(answers, "tolist") else answers
-    if not isinstance(answers, list | tuple) or len(answers) != 1:
-        raise TypeError(f"a reward of TRL's form returns a list with a number for each completion, not {answers!r}")
-    return 0.0 if answers[0] is None else answers[0]

@@ -79,7 +79,7 @@ def test_worked_answers_with_calls_are_messages_in_every_row(tmp_path):
     (train, test), _ = made(Conversion((write(tmp_path, rows),)))
     solutions = {row["extra_info"]["line"]: messages_of(row["extra_info"]["solution"]) for row in train + test}
     assert [len(solutions[line]) for line in (1, 2, 3)] == [3, 1, 0]
-    assert solutions[1][0]["tool_calls"] == [call]
+    assert solutions[1][0] == {"role": "assistant", "content": "", "tool_calls": [call]}
     wrong = write(tmp_path, [record(0, solution=messages[:2]), record(1)])
     mistake(lambda: made(Conversion((wrong,))), "messages of assistant and tool")
 

@@ -159,7 +159,7 @@ def test_trls_reward_gets_texts_or_messages_and_columns_and_answers_with_a_list_
     assert of_trl(waits, fields={"answer": "4"}, bonus=0.5) == 1.5
     assert of_trl(waits, fields={"answer": None}) == 0.0, "not applicable"
     for answer in (1.0, [1.0, 2.0], ["right"], None):
-        with pytest.raises(RewardError):
+        with pytest.raises(RewardError, match="the reward returned"):
             of_trl(lambda completions, answer=answer, **columns: answer)
     assert of_trl(lambda completions, solution, **_: np.array([float(solution[0] is None)], dtype=np.float32)) == 1.0
     with pytest.raises(RewardError):  # a row that the custom-task kit did not make
