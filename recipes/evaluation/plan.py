@@ -124,6 +124,12 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
             where=recipe.source_of(f"verl.{name}").where,
             fix="validate as training does, with trainer.val_only=true",
         )
+    if recipe.worker.rollout.tools and (options.api_base or options.base_api_base):
+        raise RecipeError(
+            "a server renders and parses calls in its own way, not in that of the training",
+            where="--api_base, with worker.rollout.tools",
+            fix="leave it out: vLLM in this process calls the tools as the trainer does",
+        )
     for note in recipe.resolution.notes:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -138,12 +144,6 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
-    if recipe.worker.rollout.tools and (options.api_base or options.base_api_base):
-        raise RecipeError(
-            "a server renders and parses calls in its own way, not in that of the training",
-            where="--api_base, with worker.rollout.tools",
-            fix="leave it out: vLLM in this process calls the tools as the trainer does",
-        )
     if options.data:
         data = convert_one(options.data, recipe, command_line())
         read = _read(recipe if data == options.data else of_converted(recipe))
