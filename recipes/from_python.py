@@ -11,6 +11,7 @@ import os
 import re
 import symtable
 import sys
+import sysconfig
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,7 +109,8 @@ def _outside(name: str, value: Any) -> str:
 def _found(module: ModuleType) -> str:
     """A line by which other processes find a module of the user's own; its path counts as part of the reward."""
     file = getattr(sys.modules[module.__name__.partition(".")[0]], "__file__", None)
-    if not file or file.startswith((sys.prefix, sys.base_prefix)):
+    installed = sysconfig.get_path("stdlib"), "/site-packages/", "/dist-packages/"
+    if not file or any(place in file for place in installed):
         return ""
     place = os.path.dirname(file) if file.endswith("__init__.py") else file
     return f"import os, sys\nsys.path.append(os.path.dirname({place!r}))\n"
