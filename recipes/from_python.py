@@ -56,9 +56,8 @@ def _define(name: str, value: Any, space: Mapping[str, Any], lines: dict[str, st
         tables = [symtable.symtable(text, name, "exec")]
         for table in tables:
             tables += table.get_children()
-            for symbol in table.get_symbols():
-                used = symbol.get_name()
-                if symbol.is_global() and used in space and used not in lines and not used.startswith("__"):
+            for used in sorted(symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()):
+                if used in space and used not in lines and not used.startswith("__"):
                     _define(used, space[used], space, lines)
     else:
         text = _outside(name, value)
@@ -99,11 +98,14 @@ def _outside(name: str, value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"{name} = __import__('re').compile({value.pattern!r}, {value.flags})\n"
     try:
-        ast.literal_eval(repr(value))
+        ast.literal_eval(tree := ast.parse(repr(value), mode="eval"))
     except (ValueError, SyntaxError):
         what = f"it uses {name}, a {type(value).__name__}, which cannot be written as a constant"
         raise RecipeError(what, where=name, fix=f"make {name} inside the function; or {MEND}") from None
-    return f"{name} = {value!r}\n"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Set):  # whose order differs between processes
+            node.elts.sort(key=ast.unparse)
+    return f"{name} = {ast.unparse(tree)}\n"
 
 
 def _found(module: ModuleType) -> str:
