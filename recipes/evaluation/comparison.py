@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recipes.responses.measures import Measures, cell, main_metric, metric_of
+from recipes.responses.measures import Measures, main_metric, metric_of
 from recipes.statistics import NOISE, SIGNIFICANCE, Interval, Paired, holm, paired_difference
 
 # If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
@@ -90,7 +90,7 @@ def _headline(
     measure: str, primary: Paired, further: Mapping[str, Interval], p_values: Mapping[str, float]
 ) -> Headline:
     """The primary test decides; the significant ones of the `further` differences (by metric) are listed after it."""
-    change = cell(primary.difference, metric_of(measure).style, difference=True)
+    change = metric_of(measure).cell(primary.difference, difference=True)
     name = "the mean score of greedy answers" if measure == "mean_score" else f"greedy {measure}"
     repeats = "" if primary.different == primary.questions else f" over {primary.different} different prompts"
     figures = (
@@ -105,7 +105,7 @@ def _headline(
         level, word = ("good", "better") if primary.difference.value > 0 else ("bad", "worse")
         text = f"The trained model is {word}: {figures}."
     holding = [
-        f"{name.replace('_', ' ')} {cell(further[name], metric_of(name).style, difference=True).value}"
+        f"{name.replace('_', ' ')} {metric_of(name).cell(further[name], difference=True).value}"
         for name, p in p_values.items()
         if p < SIGNIFICANCE
     ]

@@ -19,11 +19,11 @@ from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.page import Samples, draw_all, html_page
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import probe, write_filtered
-from recipes.evaluation.questions import Question, clusters_of, load_questions, with_images
+from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report import ModelResult, Result
 from recipes.evaluation.scoring import Reward
 from recipes.files import whole_folder, write_whole
-from recipes.responses.measures import Measures, Summary, cell, main_metric, metric_of
+from recipes.responses.measures import Measures, Summary, main_metric, metric_of
 from recipes.responses.scored import Sampling, ScoredResponse
 from recipes.statistics import counted_questions
 
@@ -57,7 +57,7 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
                 generator = subject.generator(plan.engine)
                 file = responses_for(subject.model_hash, plan.prompts_hash, sampling, generator)
                 file = files.setdefault(file.path, file)
-                passes.append(Pass(subject, name, sampling, file, Measures(sampling=sampling)))
+                passes.append(Pass(subject, name, sampling, file, Measures(sampling)))
     return passes
 
 
@@ -82,8 +82,6 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     if not questions:
         what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
-    clusters = clusters_of(questions)
-    passes = [replace(each, measures=Measures(clusters, each.sampling)) for each in passes]
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
         with progress("score", len(questions)) as advance:
@@ -162,7 +160,7 @@ def _collect(
                 responses = each.file.read(question.row).responses
                 pairs = list(zip(responses, passed[each.key], strict=True))
                 scored[each.key] = [replace(score, text=response.shown) for response, score in pairs]
-                figures[each.key] = each.measures.add(passed[each.key])
+                figures[each.key] = each.measures.add(passed[each.key], question.key)
                 for number, (response, score) in enumerate(pairs):
                     logs[each.key](
                         {
@@ -254,7 +252,7 @@ def _result(
 def _headline_of_one(passes: dict[str, Summary], n: int) -> Headline:
     sampled, greedy = passes["sampled"], passes["greedy"]
     main, mean = main_metric([greedy]), "accuracy" if greedy.measure == "accuracy" else "mean_score"
-    first, more = (cell(each.figures[name], metric_of(name).style) for each, name in ((greedy, main), (sampled, mean)))
+    first, more = metric_of(main).cell(greedy.figures[main]), metric_of(mean).cell(sampled.figures[mean])
     ends = f" ({first.ends})" if first.low else ""
     questions = counted_questions(sampled.questions, sampled.different)
     text = (

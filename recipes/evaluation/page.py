@@ -18,7 +18,7 @@ from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.evaluation.probe import Verdict
 from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.report import Result, table
-from recipes.responses.measures import Cell, Measures, cell, metric_of
+from recipes.responses.measures import Cell, Measures, metric_of
 from recipes.responses.scored import ScoredResponse
 from recipes.statistics import NOISE
 
@@ -62,7 +62,7 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
 def _verdicts(result: Result) -> list[tuple[str, Cell, Verdict]]:
     """Per verdict of the probe: label, figure, and the verdict."""
     found = [(metric_of(each.metric), each) for each in (result.probe.verdicts if result.probe else ())]
-    return [(metric.label, cell(result.sampled.figures[each.metric], metric.style), each) for metric, each in found]
+    return [(metric.label, metric.cell(result.sampled.figures[each.metric]), each) for metric, each in found]
 
 
 def _reasons(result: Result) -> dict[str, list[str]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recipes.data.rows import IMAGE_MARK, find_manifest, first_id, read_rows
+from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
+from recipes.responses.scored import question_key
 from recipes.rewards.easyr1 import unwrapped
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Question:
         return str(unwrapped(self.gold)[1])
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """What rows with the same question share; rows with images and without an id all differ."""
+        return question_key(self.text, self.ground_truth, self.id or str(self.row), self.image_count > 0)
+
+    @property
     def text(self) -> str:
         """The prompt as a person reads it; a single message is shown without its role."""
         if len(self.prompt) == 1:
@@ -77,20 +83,6 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
     records = islice(read_rows(path, columns), limit)
     return [_question(path, row, record, read, has_images="images" in there) for row, record in enumerate(records)]
-
-
-def clusters_of(questions: Sequence[Question]) -> list[int] | None:
-    """For each question, the row of the first one with the same prompt and truth; None where all differ.
-
-    Prompts with images must also have the same `id`, apart from the number of a repeated row; those without an id all
-    differ.
-    """
-    first: dict[tuple[str, ...], int] = {}
-    clusters = []
-    for question in questions:
-        images = (first_id(question.id) or str(question.row),) if question.image_count else ()
-        clusters.append(first.setdefault((question.text, question.ground_truth, *images), question.row))
-    return clusters if len(first) < len(questions) else None
 
 
 def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]:

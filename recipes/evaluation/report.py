@@ -9,7 +9,7 @@ from typing import Any
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
 from recipes.evaluation.probe import Filtered, Probe
-from recipes.responses.measures import Cell, Summary, cell, main_metric, metric_of
+from recipes.responses.measures import Cell, Summary, main_metric, metric_of
 from recipes.statistics import counted_questions
 from recipes.yaml_text import shown_path
 
@@ -115,9 +115,9 @@ def table(result: Result) -> list[Line]:
             if name == "accuracy" and not any(summary.graded for summary in summaries):
                 continue
             metric = metric_of(name)
-            cells = [cell(figure, metric.style) for figure in figures]
+            cells = [metric.cell(figure) for figure in figures]
             if compared:
-                cells.append(cell(compared.differences[decoding].get(name), metric.style, difference=True))
+                cells.append(metric.cell(compared.differences[decoding].get(name), difference=True))
             label = metric.label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
     first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)

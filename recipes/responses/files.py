@@ -10,11 +10,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recipes.data.rows import first_id
 from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
 from recipes.errors import RecipeError, counted
-from recipes.responses.measures import SHARE, Measures
-from recipes.responses.scored import ScoredResponse
+from recipes.responses.measures import HELD_OUT, Measures
+from recipes.responses.scored import ScoredResponse, question_key
 from recipes.rewards.contract import stated_accuracy
 from recipes.rewards.easyr1 import unwrapped
 from recipes.statistics import Paired, paired_difference
@@ -50,9 +49,9 @@ class ScoredFile:
     @cached_property
     def measures(self) -> Measures:
         """Figures of the groups; rows with the same question are not independent."""
-        measures = Measures([group[0].question for group in self.groups.values()])
+        measures = Measures()
         for group in self.groups.values():
-            measures.add(group)
+            measures.add(group, group[0].question)
         return measures
 
     @property
@@ -66,9 +65,7 @@ def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
 
     Args:
         file: such as `validation/<step>.jsonl` of a run, or `completions/<model>_<pass>.jsonl` of an evaluation.
-        images: whether the prompts of a run's dump may have images. It has only their texts, which may be alike where
-            the images differ; then rows must have the same id, apart from the number of a repeated row, to be the same
-            question. An evaluation says it of each response.
+        images: whether the prompts of a run's dump may have images; an evaluation says it of each response.
 
     Raises:
         RecipeError: the file is empty, or a line is no response, as in a file still being written.
@@ -117,7 +114,7 @@ def _scored(
         truth=truth,
         group=str(group),
         row_id=row_id,
-        question=(str(prompt), truth, *([first_id(str(row_id or group))] if images else [])),
+        question=question_key(str(prompt), truth, str(row_id or group), images),
     )
 
 
@@ -142,7 +139,7 @@ def pair(first: ScoredFile, second: ScoredFile) -> Paired:
         for file in (first, second)
     )
     questions = [first.rows[row][0].question for row in same]
-    return paired_difference(before, after, bounds=None if by_score else SHARE, clusters=questions)
+    return paired_difference(before, after, bounds=HELD_OUT[first.measure].bounds, clusters=questions)
 
 
 def _shared(first: ScoredFile, second: ScoredFile) -> tuple[list[str], list[str]]:

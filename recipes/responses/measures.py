@@ -31,34 +31,6 @@ ABSENT = "–"
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A number that a question may have."""
-
-    label: str  # for tables
-    style: str = "decimal"  # how it is written, a key of `FORMATS`
-    bounds: tuple[float, float] | None = None  # the smallest and largest value of a question; None: no such bound
-
-
-METRICS = {
-    "accuracy": Metric("Mean accuracy", "percent", SHARE),
-    "flexible": Metric("Mean accuracy, flexible", "percent", SHARE),
-    "mean_score": Metric("Mean score"),
-    "score_variance": Metric("Variance within a group, scores as 0 to 1"),
-    "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
-    "token_entropy_nats": Metric("Avg entropy of tokens (nats)"),
-    "mean_tokens": Metric("Response length (tokens)", "tokens"),
-    "truncated": Metric("Truncated responses", "percent", SHARE),
-}
-
-
-def metric_of(name: str) -> Metric:
-    """The metric of a figure's name: of `METRICS`, pass@k, or the mean of one of several rewards, `reward/<name>`."""
-    if name.startswith("pass@"):
-        return Metric(name, "percent", SHARE)
-    return Metric(f"Mean of {name}") if name.startswith(PART) else METRICS[name]
-
-
-@dataclass(frozen=True)
 class Cell:
     """A figure as text; `low` and `high` are empty without an interval; `sure` says that the interval excludes 0."""
 
@@ -76,17 +48,46 @@ class Cell:
         return f"95% interval {self.low} to {self.high}" if self.low else "no interval"
 
 
-def cell(interval: Interval | None, style: str, *, difference: bool = False) -> Cell:
-    """An interval as text, in a style of `FORMATS`; only the value, not `low` and `high`, has the unit "points"."""
-    if interval is None:
-        return Cell(ABSENT)
-    factor, *formats = FORMATS[style]
-    form = formats[difference]
-    value = form.format(factor * interval.value)
-    if interval.low is None or interval.high is None:
-        return Cell(value)
-    low, high = (form.format(factor * end).removesuffix(" points") for end in (interval.low, interval.high))
-    return Cell(value, low, high, interval.excludes_zero)
+@dataclass(frozen=True)
+class Metric:
+    """A number that a question may have."""
+
+    label: str  # for tables
+    style: str = "decimal"  # how it is written, a key of `FORMATS`
+    bounds: tuple[float, float] | None = None  # the smallest and largest value of a question; None: no such bound
+
+    def cell(self, interval: Interval | None, *, difference: bool = False) -> Cell:
+        """An interval as text; only the value, not `low` and `high`, has the unit "points"."""
+        if interval is None:
+            return Cell(ABSENT)
+        factor, *formats = FORMATS[self.style]
+        form = formats[difference]
+        value = form.format(factor * interval.value)
+        if interval.low is None or interval.high is None:
+            return Cell(value)
+        low, high = (form.format(factor * end).removesuffix(" points") for end in (interval.low, interval.high))
+        return Cell(value, low, high, interval.excludes_zero)
+
+
+HELD_OUT = {"accuracy": Metric("accuracy, %", "hundredths", SHARE), "score": Metric("score")}
+"""Measure of a validation -> its metric."""
+METRICS = {
+    "accuracy": Metric("Mean accuracy", "percent", SHARE),
+    "flexible": Metric("Mean accuracy, flexible", "percent", SHARE),
+    "mean_score": Metric("Mean score"),
+    "score_variance": Metric("Variance within a group, scores as 0 to 1"),
+    "group_entropy_bits": Metric("Entropy of a group's mean accuracy (bits)", bounds=SHARE),
+    "token_entropy_nats": Metric("Avg entropy of tokens (nats)"),
+    "mean_tokens": Metric("Response length (tokens)", "tokens"),
+    "truncated": Metric("Truncated responses", "percent", SHARE),
+}
+
+
+def metric_of(name: str) -> Metric:
+    """The metric of a figure's name: of `METRICS`, pass@k, or the mean of one of several rewards, `reward/<name>`."""
+    if name.startswith("pass@"):
+        return Metric(name, "percent", SHARE)
+    return Metric(f"Mean of {name}") if name.startswith(PART) else METRICS[name]
 
 
 def question_figures(responses: Sequence[ScoredResponse]) -> dict[str, float]:
@@ -189,22 +190,26 @@ class Measures:
     """Collects figures; `add` each question's group, in the file's order, before other attributes are read.
 
     Args:
-        clusters: what is the same for equal questions, one for each in the file's order; None where all are different.
         sampling: of the responses, where it is known; its seed is that of the bootstrap.
     """
 
-    def __init__(self, clusters: Sequence[Hashable] | None = None, sampling: Sampling | None = None) -> None:
-        self.sampling, self.clusters = sampling, clusters
-        self.seed = sampling.seed if sampling else 0
+    def __init__(self, sampling: Sampling | None = None) -> None:
+        self.sampling, self.seed = sampling, sampling.seed if sampling else 0
         self.questions: list[dict[str, float]] = []
+        self.clusters: list[Hashable] = []
         self.flat: list[bool] = []
         self.sizes: list[int] = []
         self.reasons: Counter[str] = Counter()
         self.failures, self.first_failure = 0, ""
 
-    def add(self, responses: Sequence[ScoredResponse]) -> dict[str, float]:
-        """Take in one question's group; returns its figures."""
+    def add(self, responses: Sequence[ScoredResponse], question: Hashable = None) -> dict[str, float]:
+        """Take in one question's group; returns its figures.
+
+        Args:
+            question: what is the same for equal questions; None for one that differs from all others.
+        """
         figures = question_figures(responses)
+        self.clusters.append(len(self.clusters) if question is None else question)
         self.questions.append(figures)
         self.flat.append(is_flat(each.score for each in responses))
         self.sizes.append(len(responses))
@@ -240,7 +245,7 @@ class Measures:
     @property
     def different(self) -> int:
         """The number of different questions."""
-        return len(self.questions) if self.clusters is None else len(set(self.clusters))
+        return len(set(self.clusters))
 
     def interval(self, values: np.ndarray, bounds: tuple[float, float] | None) -> Interval:
         """The mean of one value per question with its interval."""
@@ -249,7 +254,7 @@ class Measures:
     @cached_property
     def mean(self) -> Interval:
         """Mean accuracy or score, with an interval over the questions."""
-        return self.interval(self.values, SHARE if self.measure == "accuracy" else None)
+        return self.interval(self.values, HELD_OUT[self.measure].bounds)
 
     @cached_property
     def summary(self) -> Summary:

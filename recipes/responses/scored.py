@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from recipes.data.rows import first_id
 from recipes.dumps import TURNS, as_text
 from recipes.errors import RecipeError
 from recipes.rewards.contract import Answer, is_right
@@ -66,6 +67,15 @@ class Group:
     responses: tuple[Response, ...]
 
 
+def question_key(prompt: str, truth: str, row_id: str, images: bool) -> tuple[str, ...]:
+    """What responses to the same question share, also those of different rows: prompt and truth.
+
+    Prompts with images may be alike where the images differ: then the ids must be the same too, apart from the number
+    of a repeated row.
+    """
+    return (prompt, truth, first_id(row_id)) if images else (prompt, truth)
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredResponse(Answer):
     """A response with its reward's answer: its score, accuracy and parts; `value` is the accuracy, or else the score.
@@ -87,7 +97,7 @@ class ScoredResponse(Answer):
     truth: str = ""  # the ground truth
     group: str = ""  # a key that the responses to one prompt of a batch share
     row_id: str | None = None  # the id of the prompt's row in the data; None where the file has no id for it
-    question: tuple[str, ...] = ()  # what responses to the same question share, also those of different rows
+    question: tuple[str, ...] = ()  # its `question_key`
 
     @property
     def right(self) -> bool | None:

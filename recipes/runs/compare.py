@@ -12,15 +12,13 @@ from recipes.errors import RecipeError
 from recipes.model_files import read_json
 from recipes.paths import ROOT
 from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
-from recipes.responses.measures import cell
+from recipes.responses.measures import HELD_OUT
 from recipes.runs.folder import Run, find, read
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.validations import read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
 
 TRAINING = ("training score", "entropy", "KL")
-UNITS = {"accuracy": "accuracy, %", "score": "score"}
-STYLES = {"accuracy": "hundredths", "score": "decimal"}
 
 
 class Side(NamedTuple):
@@ -149,7 +147,7 @@ def _verdict(first: Side, second: Side, notes: list[str]) -> str:
     except RecipeError as error:
         return f"{place} is not paired, so that only the intervals compare: {error.what}"
     notes += filter(None, [unpaired(before, after)])
-    change = cell(test.difference, STYLES[before.measure], difference=True)
+    change = HELD_OUT[before.measure].cell(test.difference, difference=True)
     return (
         f"{place}, {counted_questions(test.questions, test.different)}: {second.name} - {first.name} = "
         f"{change.value} ({change.ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
@@ -174,9 +172,9 @@ def _short(value: Any) -> Any:
 
 def shown(interval: Interval, measure: str) -> str:
     """A mean with its interval: an accuracy in percent, a score as it is."""
-    return str(cell(interval, STYLES[measure]))
+    return str(HELD_OUT[measure].cell(interval))
 
 
 def title(*measures: str) -> str:
     """The heading of held-out means: of accuracies, of scores, or of both."""
-    return f"held-out {' or '.join(UNITS[measure] for measure in measures)} (95% interval over questions)"
+    return f"held-out {' or '.join(HELD_OUT[measure].label for measure in measures)} (95% interval over questions)"

@@ -115,5 +115,5 @@ def held_out(run: Path, recipe: Recipe | None, step: Step) -> Measured | None:
 @cache
 def _measured(file: Path, written_ns: int, images: bool) -> Measured:
     found = read_responses(file, images=images).measures
-    error = standard_error(found.values, found.clusters or ())
+    error = standard_error(found.values, found.clusters)
     return Measured(found.measure, fmean(found.values), error, len(found.values), found.different)

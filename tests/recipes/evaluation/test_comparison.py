@@ -11,9 +11,9 @@ from recipes.statistics import mcnemar
 
 def collected(groups, accuracy, clusters):
     """A pass with these scores, of which each is the accuracy too where `accuracy` says so."""
-    passed = Measures(clusters)
-    for values in groups:
-        passed.add([ScoredResponse(value, value if accuracy else None) for value in values])
+    passed = Measures()
+    for values, question in zip(groups, clusters or range(len(groups)), strict=True):
+        passed.add([ScoredResponse(value, value if accuracy else None) for value in values], question)
     return passed
 
 

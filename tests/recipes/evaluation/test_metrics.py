@@ -57,10 +57,10 @@ def test_an_accuracy_that_is_1_but_for_rounding_is_right():
 def test_repeated_questions_are_one():
     """13 rows of 4 prompts, answered alike: an interval over 13 rows claimed too much."""
     rights, clusters = [1, 1, 0, 1] * 3 + [1], [0, 1, 2, 3] * 3 + [0]
-    passes = [Measures(given) for given in (None, clusters)]
-    for collected in passes:
-        for right in rights:
-            collected.add([scored(right)])
+    passes = Measures(), Measures()
+    for right, question in zip(rights, clusters, strict=True):
+        passes[0].add([scored(right)])
+        passes[1].add([scored(right)], question)
     (each, together) = (collected.summary for collected in passes)
     assert (each.different, together.different) == (13, 4)
     alone, clustered = each.figures["accuracy"], together.figures["accuracy"]
