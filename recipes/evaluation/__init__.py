@@ -2,5 +2,5 @@
 
 `vllm_engine` or `openai_server` generates the responses, and `cache` stores them. `evaluate` runs the rest: `scoring`
 scores each response with the reward file, `recipes.responses.measures` averages the scores, `probe` or `comparison`
-judges the averages, and `report` and `page` show them.
+judges the averages, and `report` shows them.
 """

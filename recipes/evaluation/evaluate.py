@@ -16,11 +16,10 @@ from recipes.errors import RecipeError
 from recipes.evaluation.cache import ResponseFile, responses_for
 from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.models import EvaluatedModel
-from recipes.evaluation.page import Samples, draw_all, html_page
 from recipes.evaluation.plan import EvaluationPlan, target_folder
 from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, load_questions, with_images
-from recipes.evaluation.report import ModelResult, Result
+from recipes.evaluation.report import ModelResult, Result, Samples, draw_all, html_page
 from recipes.evaluation.scoring import Reward
 from recipes.files import whole_folder, write_whole
 from recipes.responses.measures import Measures, Summary, main_metric, metric_of

@@ -1,17 +1,34 @@
-"""The result of an evaluation, and its table of figures."""
+"""The result of an evaluation, its table of figures, and its page: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.evaluation.comparison import Comparison, Headline
-from recipes.evaluation.probe import Filtered, Probe
-from recipes.responses.measures import Cell, Summary, main_metric, metric_of
-from recipes.statistics import counted_questions
+from recipes.evaluation.probe import Filtered, Probe, Verdict
+from recipes.evaluation.questions import Question, data_url, with_images
+from recipes.responses.measures import Cell, Measures, Summary, main_metric, metric_of
+from recipes.responses.scored import ScoredResponse
+from recipes.statistics import NOISE, counted_questions
 from recipes.yaml_text import shown_path
+
+HERE = Path(__file__).parent
+TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
+LONGEST_TEXT = 20_000
+# Control characters are not valid HTML, and those that change the direction of text can disguise it.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -123,3 +140,247 @@ def table(result: Result) -> list[Line]:
     first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)
     ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
     return [first, *ordered] if first else ordered
+
+
+def printable(text: Any) -> str:
+    """`text` with every character that a browser would hide or obey replaced by its code point."""
+    return _UNPRINTABLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(text))
+
+
+def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:
+    """One HTML document without any outside resource; its content security policy allows no script but its own."""
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    environment = templates(HERE)
+    environment.filters["printable"] = printable
+    return environment.get_template("page.html.j2").render(
+        result=result,
+        title=TITLES[result.kind],
+        name=" against ".join(model.name for model in reversed(result.models.values())),
+        table=table(result),
+        verdicts=_verdicts(result),
+        facts=_facts(result),
+        reason_shares=_reasons(result),
+        samples=samples,
+        longest=LONGEST_TEXT,
+        outcomes=sorted({sample.outcome for sample in samples}),
+        reasons=sorted({reason for sample in samples for reason in sample.reasons}),
+        charts=figures,
+        script=script,
+        policy=f"{policy}script-src 'sha256-{digest}'",
+    )
+
+
+def _verdicts(result: Result) -> list[tuple[str, Cell, Verdict]]:
+    """Per verdict of the probe: label, figure, and the verdict."""
+    found = [(metric_of(each.metric), each) for each in (result.probe.verdicts if result.probe else ())]
+    return [(metric.label, metric.cell(result.sampled.figures[each.metric]), each) for metric, each in found]
+
+
+def _reasons(result: Result) -> dict[str, list[str]]:
+    """Reason -> its share of each model's sampled responses."""
+    passes = [model.passes["sampled"] for model in result.models.values()]
+    names = dict.fromkeys(name for one in passes for name in one.reasons)
+    return {name: [f"{one.reasons.get(name, 0) / one.responses:.1%}" for one in passes] for name in names}
+
+
+def _facts(result: Result) -> dict[str, str]:
+    """Return the report's provenance: name -> text."""
+    identity, made = result.identity, result.made_by
+    facts = {name.capitalize(): text for name, text in made.items()}
+    for label, model in result.models.items():
+        facts[label.capitalize()] = f"{model.name} ({model.source}, sha256 {model.hash[:16]}, by {model.generator})"
+        if model.note:
+            facts[f"{label.capitalize()}, note"] = model.note
+    data, which = identity["data"], "the first rows" if identity["limit"] else "all rows"
+    facts["Data"] = f"{data['path']}, {result.counted_questions} ({which}), sha256 {data['sha256'][:16]}"
+    facts["Reward"] = f"{identity['reward']['path']}, sha256 {identity['reward']['sha256'][:16]}"
+    for name in ("greedy", "sampled"):
+        if identity[name]:
+            facts[f"Sampling, {name}"] = ", ".join(f"{key} {value}" for key, value in identity[name].items())
+    return facts
+
+
+# Outcomes that differ between the two models: readers of a comparison want to see these questions.
+CHANGED = ("won", "lost")
+# Kind of evaluation -> pass -> number of its answers that are shown.
+SHOWN = {
+    "analyse": {"model_sampled": 4},
+    "evaluation": {"model_greedy": 1, "model_sampled": 2},
+    "comparison": {"base_greedy": 1, "trained_greedy": 1},
+}
+
+
+class ShownAnswer(NamedTuple):
+    """One response; `label` names the model and the pass."""
+
+    label: str
+    response: ScoredResponse
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One question with some answers; texts are raw, and escaped where they are rendered."""
+
+    question: Question
+    outcome: str
+    reasons: list[str]
+    # For each sampled pass: name, number of right answers (None without an accuracy), number of answers, mean score.
+    groups: list[tuple[str, int | None, int, float]]
+    answers: list[ShownAnswer]
+    images: list[str] = field(default_factory=list)  # data URLs
+
+
+class Samples:
+    """Keeps the first `most` questions of every kind; a kind is an outcome with its reason codes."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        self._kind, self._most = kind, most
+        self._kept: dict[tuple[str, str], list[Sample]] = {}
+
+    def add(self, question: Question, scored: Mapping[str, Sequence[ScoredResponse]]) -> None:
+        """Keep one question, or drop it where its kind has enough."""
+        sample = _sample(self._kind, question, scored)
+        kept = self._kept.setdefault((sample.outcome, " ".join(sample.reasons)), [])
+        if len(kept) < self._most:
+            kept.append(sample)
+
+    def entries(self, data: Path, questions: Sequence[Question]) -> list[Sample]:
+        """At most `most` samples, in the file's order. Changed outcomes are picked first, then the other kinds in turn.
+
+        Args:
+            data: the questions' file, for the images.
+        """
+        changed = [samples for (outcome, _), samples in self._kept.items() if outcome in CHANGED]
+        others = [samples for (outcome, _), samples in self._kept.items() if outcome not in CHANGED]
+        turns = filter(None, chain(*zip_longest(*changed), *zip_longest(*others)))
+        picked = {sample.question.row: sample for sample in islice(turns, self._most)}
+        return [
+            replace(picked[question.row], images=[data_url(image) for image in question.images])
+            for question in with_images(data, [question for question in questions if question.row in picked])
+        ]
+
+
+def _sample(kind: str, question: Question, scored: Mapping[str, Sequence[ScoredResponse]]) -> Sample:
+    answers = [
+        ShownAnswer(name.replace("_", " "), scored[name][number])
+        for name, most in SHOWN[kind].items()
+        for number in _varied(scored[name], most)
+    ]
+    if kind == "comparison":
+        outcome = _change(*(answer.response for answer in answers))
+    else:
+        outcome = _outcome(scored[next(iter(SHOWN[kind]))])
+    return Sample(
+        question=question,
+        outcome=outcome,
+        reasons=sorted({answer.response.reason for answer in answers}),
+        groups=[
+            (name.replace("_", " "), _right(group), len(group), fmean(each.score for each in group))
+            for name, group in scored.items()
+            if len(group) > 1
+        ],
+        answers=answers,
+    )
+
+
+def _right(scores: Sequence[ScoredResponse]) -> int | None:
+    return None if any(score.right is None for score in scores) else sum(score.right is True for score in scores)
+
+
+def _outcome(scores: Sequence[ScoredResponse]) -> str:
+    right = _right(scores)
+    if right is None:
+        return "scored"
+    return "all right" if right == len(scores) else "mixed" if right else "all wrong"
+
+
+def _change(base: ScoredResponse, trained: ScoredResponse) -> str:
+    if abs(trained.value - base.value) <= NOISE:
+        return "same" if base.right is None else "both right" if base.right else "both wrong"
+    return "won" if trained.value > base.value else "lost"
+
+
+def _varied(scores: Sequence[ScoredResponse], most: int) -> list[int]:
+    """Indices of at most `most` answers, in the order of sampling: the first of each reason, then the first others."""
+    first: dict[str, int] = {}
+    for number, score in enumerate(scores):
+        first.setdefault(score.reason, number)
+    return sorted(list(dict.fromkeys([*first.values(), *range(len(scores))]))[:most])
+
+
+# In inches; small enough that the text stays legible when a phone shrinks the figure.
+SIZE = (4.7, 3.0)
+COLOURS = {"model": BLUE, "base": SLATE, "trained": BLUE}
+BINS = 20
+Passes = Mapping[str, Measures]  # model's label -> its sampled pass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its heading and one sentence on how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+def draw_all(passes: Passes) -> list[Figure]:
+    """The distribution of group means, and pass@k if the reward states an accuracy; no figures for groups of one."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import PercentFormatter
+
+    drawn = [name for name in FIGURES if name != "accuracy" or all(one.measure == name for one in passes.values())]
+    figures = []
+    with mpl.rc_context(STYLE):
+        for name in drawn if all(one.summary.groups for one in passes.values()) else ():
+            title, caption, draw = FIGURES[name]
+            canvas = Canvas(figsize=SIZE)
+            axes = canvas.subplots()
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            draw(axes, passes)
+            if len(passes) > 1:
+                # Above the axes, where it hides nothing.
+                axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
+            figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
+    return figures
+
+
+def _pass_at_k(axes: Any, passes: Passes) -> None:
+    for label, measures in passes.items():
+        figures = measures.summary.figures
+        curve = {int(name[5:]): figures[name] for name in figures if name.startswith("pass@")}
+        draw_means(axes, curve, COLOURS[label], label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(curve), [f"pass@{k}" for k in curve])
+    axes.set_ylim(0, 1.02)
+
+
+def _means(axes: Any, passes: Passes) -> None:
+    """One histogram a model: base as an outline, any other filled."""
+    values = {label: measures.columns["mean_score"] for label, measures in passes.items()}
+    every = np.concatenate(list(values.values()))
+    bins = np.linspace(min(every.min(), 0.0), max(every.max(), 1.0), BINS + 1)
+    for name, each in values.items():
+        style = {"histtype": "stepfilled", "alpha": 0.75} if name != "base" else {"histtype": "step", "linewidth": 1.8}
+        axes.hist(each, bins, weights=np.full(len(each), 1 / len(each)), color=COLOURS[name], label=name, **style)
+    axes.set_xlabel("mean score of a group")
+    axes.set_ylabel("share of questions")
+    axes.grid(axis="x", visible=False)
+
+
+FIGURES = {
+    "accuracy": (
+        "pass@k with 95% intervals",
+        "Share of questions with a right answer among k sampled ones; bars are intervals over questions.",
+        _pass_at_k,
+    ),
+    "means": (
+        "Distribution of group means",
+        "A group at either end has no variance and gives no signal; the signal is in between.",
+        _means,
+    ),
+}

@@ -76,6 +76,8 @@ def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
         for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
             record = json.loads(line)
             responses.append(_of_dump(record, images) if "output" in record else _of_evaluation(record))
+    except FileNotFoundError as error:
+        raise RecipeError("its responses are not there", where=str(file), fix="make them again") from error
     except (KeyError, TypeError, ValueError) as error:
         what = f"response {len(responses) + 1} cannot be read: {type(error).__name__}: {error}"
         raise RecipeError(what, where=str(file), fix="wait until it is written, or remove the file") from error

@@ -17,6 +17,7 @@ from recipes.runs.folder import Run, find, read
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.validations import read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
+from recipes.yaml_text import flow
 
 TRAINING = ("training score", "entropy", "KL")
 
@@ -53,12 +54,10 @@ def find_side(name: str) -> Side:
     folder = Path(name).absolute()
     if models := read_json(folder / "report.json").get("models"):
         *_, label = models
-        files, notes = {}, []
-        for passed, summary in models[label]["passes"].items():
-            files[passed] = read_responses(folder / "completions" / f"{label}_{passed}.jsonl")
-            sampling = ", ".join(f"{name} {value}" for name, value in summary["sampling"].items())
-            notes.append(f"{folder.name}: {passed} by {sampling}")
-        return Side(folder.name, folder, files, notes, None)
+        passes = {name: summary["sampling"] for name, summary in models[label]["passes"].items()}
+        evaluated = {each: read_responses(folder / "completions" / f"{label}_{each}.jsonl") for each in passes}
+        notes = [f"{folder.name}: {each}: {flow(sampling)}" for each, sampling in passes.items()]
+        return Side(folder.name, folder, evaluated, notes, None)
     run = read(find(name))
     files, wrong = read_validations(run.folder, run.recipe, run.since)
     if files:

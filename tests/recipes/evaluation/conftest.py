@@ -16,9 +16,8 @@ import pytest
 
 from recipes.evaluation import evaluate
 from recipes.evaluation.models import EvaluatedModel
-from recipes.evaluation.page import html_page
 from recipes.evaluation.plan import EvaluationPlan
-from recipes.evaluation.report import Result
+from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.scoring import Reward
 from recipes.responses.scored import Group, Response, Sampling
 
