@@ -28,6 +28,12 @@ def artifacts() -> Path:
     raise RecipeError(f"{nearest} is a file, not a folder", where=f"ARTIFACTS_DIR={folder}", fix="name a folder")
 
 
+def in_artifacts(path: str) -> str:
+    """`artifacts/...` where `ARTIFACTS_DIR` has it; any other path, and one that is there, unchanged."""
+    head, _, rest = path.partition("/")
+    return str(artifacts() / rest) if head == "artifacts" and not Path(path).exists() else path
+
+
 def outputs() -> Path:
     """`outputs`, which holds the custom-task kit's checkpoints; inside `ARTIFACTS_DIR` where that is set."""
     moved = os.environ.get("ARTIFACTS_DIR")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recipes.errors import RecipeError
+from recipes.paths import in_artifacts
 
 MODES = ("reward", "analyse")
 
@@ -59,6 +60,12 @@ class Options:
     output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
     overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
+
+    def __post_init__(self) -> None:
+        """Find what lies in `artifacts/`, as keys and variables do."""
+        for name in ("run", "data", "model_path", "base_model_path"):
+            if given := getattr(self, name):
+                object.__setattr__(self, name, type(given)(in_artifacts(str(given))))
 
     @property
     def words(self) -> list[str]:

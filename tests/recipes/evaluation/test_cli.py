@@ -108,7 +108,7 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     folder = artifacts / "runs" / "sums"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(load(str(recipe), arguments=[f"worker.actor.model.model_path={base}"])))
-    found = plan_of(Options(run=folder, limit=3), print)
+    found = plan_of(Options(run=Path("artifacts/runs/sums"), limit=3), print)
     assert [subject.label for subject in found.subjects] == ["base", "trained"]
     assert (found.subjects[1].name, found.task, found.kind) == ("sums global_step_40", "sums", "comparison")
     names = ("--model_path", "last", "--base_model_path", "base")
