@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from recipes.config import Recipe, check, remarks, visible_gpus
+from recipes.config import Recipe, check, path_keys, remarks, visible_gpus
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
@@ -58,13 +59,18 @@ class Findings:
 
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
-    """Raise for what would stop the run and needs no data: values, GPUs, engine's version, attention; return remarks.
+    """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
+    attention; return remarks.
 
     Args:
         plan_only: whether nothing is started here, so that the GPUs need not be here either.
     """
     if not plan_only:
         refuse_planned(recipe)
+    for key in path_keys(recipe):  # a checkpoint is looked for with the others of its run
+        if key.kind == "input" and key.key != "trainer.load_checkpoint_path" and not Path(key.path).exists():
+            fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
+            raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":
         versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)

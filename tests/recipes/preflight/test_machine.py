@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
+from recipes import preflight
 from recipes.config import load
+from recipes.config.names import REWARD_KEY
 from recipes.memory.shape import shape
 from recipes.paths import ROOT
 from recipes.preflight import machine
@@ -67,6 +69,14 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
     assert "not checked: chat template, data, tools, prompt lengths, disk, reward, weights, images" in printed.out
     assert "no column ground_truth" in printed.err
     assert "the model /no/model does not exist" in printed.err
+
+
+@pytest.mark.parametrize(
+    "key", ["data.override_chat_template", "data.system_prompt", "worker.rollout.tools", REWARD_KEY]
+)
+def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
+    error = mistake(lambda: preflight.check_before_data(make(f"{key}=/no/such.file")), "/no/such.file does not exist")
+    assert key in error.where
 
 
 def test_artifacts_below_a_file_are_refused(files, monkeypatch):
