@@ -184,7 +184,7 @@ def compute_score(
     """
     truth = json.dumps(ground_truth, default=str) if isinstance(ground_truth, dict) else ground_truth
     gold = read_gold(truth) if isinstance(truth, str) else None
-    content, reason, formatted = find_answer(solution_str if isinstance(solution_str, str) else "")
+    content, reason, formatted = find_answer(solution_str)
     proper = False
     if gold is None:
         reason, formatted = "gold_unparsable", False

@@ -98,7 +98,7 @@ def compute_score(
     """
     source, truth = opened(data_source, ground_truth)
     settings = judges.Settings(format_credit, partial_credit, sandbox.Limits(**(limits or {})))
-    return judges.judge(source, solution_str if isinstance(solution_str, str) else "", truth, settings)
+    return judges.judge(source, solution_str, truth, settings)
 
 
 def compute_score_batch(reward_inputs: list[dict[str, Any]], **kwargs: Any) -> list[dict[str, float]]:

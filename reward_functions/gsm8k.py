@@ -56,7 +56,7 @@ def compute_score(
         score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the number read; reason: of `REASONS`.
     """
     gold = answers.gold_number(str(ground_truth)) if type(ground_truth) in (str, int) else ""
-    stated = answers.find(solution_str if isinstance(solution_str, str) else "")
+    stated = answers.find(solution_str)
     pred = answers.number(stated)
     form = float(pred != "" and gold != "")
     reason = stated.unread

@@ -58,7 +58,7 @@ def compute_score(
         score, acc (verl's name) and accuracy, format: floats in [0, 1]; pred: the position read; reason: of `REASONS`.
     """
     gold = str(ground_truth).strip() if type(ground_truth) in (str, int) else ""
-    stated = answers.find(solution_str if isinstance(solution_str, str) else "")
+    stated = answers.find(solution_str)
     pred = read_position(stated.text) if stated.asked_for and gold in POSITIONS else ""
     if gold not in POSITIONS:
         reason = "gold_unparsable"

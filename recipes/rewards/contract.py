@@ -1,5 +1,8 @@
 """The contract of a reward's answer: a finite score, its parts, and the accuracy that it states.
 
+A response is a `str`, whatever the model wrote as the engine decodes it: any text, the empty one too. A ground truth is
+what its row has.
+
 A reward answers for each response with a finite number, or with a dict that has a finite score (`score`; in EasyR1's
 own form `overall`) and the same keys each time. Accuracy is the value under `acc` or `accuracy`, in [0, 1], and
 never derived from the score; a reward that states no accuracy is measured by its mean score. Training, validation and

@@ -19,7 +19,6 @@ FILES = sorted((ROOT / "reward_functions").glob("*.py"))
 FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__", "__builtins__", "open", "input", "print", "globals"}
 NOT_72 = ["", "#### 71", "#### 72²", "\\boxed{72 or 73}", "<think>#### 72", "\\boxed{seven}"]
 NOT_72 += ["no number", "it may be 71"]
-NO_TEXT = (None, 72, b"#### 72", ["#### 72"], {"text": "#### 72"})
 # Per file (one that is not here has a SAMPLE in its own test): a ground truth, a response with full marks, and others
 # that go wrong in different ways.
 SAMPLES = {
@@ -112,7 +111,7 @@ def test_full_marks_and_one_key_set(reward, sample):
     assert_result(reward, full)
     assert (full["score"], full["reason"]) == (1.0, "correct")
     keys = set(full)
-    for response in (*wrongs, *NO_TEXT):
+    for response in wrongs:
         if sample in SAMPLES.values():  # a task of one's own may give other credits
             assert reward.compute_score("any", response, gold, format_credit=0.0, numbers_credit=0.0)["score"] == 0.0
         result = reward.compute_score("other source", response, gold, {"index": 3}, reward_router_address="unused")
