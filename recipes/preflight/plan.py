@@ -234,8 +234,8 @@ def walk(
     """The commands from the probe to the evaluation, with what the user typed; `is_worked`: a warm start is one."""
     files, words = split_overlays(overrides)
     planned = recipe.resolution.planned_gpus
-    number = f"GPUS_PER_NODE={len(planned)} " if planned and "GPUS_PER_NODE" not in environ else ""
-
+    replaced = ("trainer.n_gpus_per_node",) if planned else ()
+    number = f"GPUS_PER_NODE={len(planned)} " if planned else ""
     settings = dict.fromkeys(each.setting for each in read_arguments(words) if each.key not in ("gpus", MODEL))
     model = _model(recipe)
     probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
@@ -244,8 +244,7 @@ def walk(
         variables = typed_variables(environ, (*OF_TRAINER,))
         command = f"{variables}{any_launcher(task, 'sft.sh')}{typed_arguments(overrides, ('gpus', *OF_TRAINER))}"
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
-    lines.append(
-        ("train", f"{number}{typed_variables(environ, ())}{launcher(task)}{typed_arguments(overrides, ('gpus',))}")
-    )
+    variables, arguments = typed_variables(environ, replaced), typed_arguments(overrides, ("gpus", *replaced))
+    lines.append(("train", f"{number}{variables}{launcher(task)}{arguments}"))
     name = recipe.trainer.experiment_name or recipe.name
     return [*lines, ("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name)))))]

@@ -39,7 +39,7 @@ def planned(tmp_path, capsys):
     return on
 
 
-def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
+def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned, monkeypatch):
     code, lines = planned("1x80", "--model", "Qwen/Qwen3-4B", "--lora_rank", "64")
     assert code == 0
     for name, said in {
@@ -57,7 +57,10 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned):
     assert (recipe.worker.actor.model.lora.rank, recipe.resolution.planned_gpus) == (64, None)
     probe = shlex.split(lines["probe"])
     assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
+    monkeypatch.setenv("GPUS_PER_NODE", "2")
     _, lines = planned("8x80", "--epochs", "1")
+    assert "GPUS_PER_NODE=8 " in lines["train"]
+    assert "GPUS_PER_NODE=2" not in lines["train"]
     assert "few" not in lines["steps"], "5 responses to 2 prompts do not divide over 8 GPUs"
 
 
