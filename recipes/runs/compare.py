@@ -20,6 +20,8 @@ from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
 from recipes.yaml_text import flow
 
 TRAINING = ("training score", "entropy", "KL")
+UNREADABLE = "config.yaml"
+"""Name among the settings of runs whose configuration cannot be read in one of them."""
 
 
 class Side(NamedTuple):
@@ -91,7 +93,7 @@ class Compared:
         """What tells the sides apart: their names, or one or two settings that differ, where these do."""
         settings = [[f"{key.rpartition('.')[2]} {value}" for value in values] for key, values in self.settings.items()]
         names = [", ".join(each) for each in zip(*settings, strict=True)]
-        tell = len(settings) <= 2 and len(set(names)) == len(self.sides)
+        tell = len(settings) <= 2 and len(set(names)) == len(self.sides) and UNREADABLE not in self.settings
         return names if tell else [side.name for side in self.sides]
 
     @property
@@ -158,7 +160,7 @@ def settings_that_differ(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Key -> its value in each run, without names, folders and whether to resume; an algorithm's keys count alone."""
     recipes = [run.recipe for run in runs if run.recipe]
     if len(recipes) < len(runs):
-        return {"config.yaml": ["known" if run.recipe else "cannot be read" for run in runs]}
+        return {UNREADABLE: ["known" if run.recipe else "cannot be read" for run in runs]}
     keys = (key for key, leaf in leaves(Recipe).items() if leaf.info.resume != "place" and key != PRESET)
     every = {key: [_short(recipe.value(key)) for recipe in recipes] for key in keys}
     return {key: values for key, values in every.items() if any(value != values[0] for value in values)}
