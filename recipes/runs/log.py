@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,15 +66,17 @@ class DroppedRows:
 
     def __init__(self) -> None:
         self._rows = 0
+        self._said: set[tuple[int, int]] = set()
 
     def read(self, line: Line) -> str | None:
-        """A note where the filter dropped rows; None for all other lines."""
+        """A note where the filter dropped rows; None for all other lines, and for numbers that were said already."""
         if not (found := _ROWS.match(line.text)):
             return None
         rows, before = int(found[2]), self._rows
         self._rows = rows
-        if not found[1].startswith("filter") or rows == before:
+        if not found[1].startswith("filter") or rows == before or (rows, before) in self._said:
             return None
+        self._said.add((rows, before))
         return f"the trainer dropped {before - rows:,} of {before:,} rows: prompts that are too long or cannot be read"
 
 
@@ -93,6 +96,7 @@ _SILENT = "ray.exceptions.ActorUnavailableError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
 _DEAD_ACTOR = re.compile(r"\s*class_name: (?:.*\.)?(\w+)")
 _ERROR_LINE = re.compile(r"(\w+Error|[Ee]rror(?! executing job)|Killed|Fatal|Could not)\b")
+_PYDANTICS_LINK = "For further information visit"
 _NOISE = ("Exception ignored in", "ImportWarning", "UserWarning")
 
 HINTS: dict[str, str] = {"|".join(each["texts"]): each["advice"] for each in DATA["hints"]}
@@ -167,6 +171,9 @@ def _raised(lines: list[Line]) -> list[_Raised]:
         elif frame := _FRAME.match(text):
             frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
         elif not text.startswith((" ", "\t")) and _ends(text):
+            if "ValidationError: " in text:  # pydantic's first line only counts: the first error stands below
+                below = (each.text.strip() for each in lines[position + 1 :] if each.speaker == speaker)
+                text = " ".join([text, *takewhile(lambda line: not line.startswith(_PYDANTICS_LINK), islice(below, 2))])
             found.append(_Raised(text, frames[speaker], speaker, begins[speaker]))
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]

@@ -20,6 +20,7 @@ def test_half_lines_wait_carriage_returns_end_lines_and_bytes_that_are_no_text_p
 
 def test_rows_that_the_trainers_filter_drops_are_said_with_their_number():
     printed = ["dataset len: 285", "filter dataset len: 284", "dataset len: 30", "filter dataset len: 30"]
+    printed += ["dataset len: 285", "filter dataset len: 284"]  # the same file validates
     printed += ["dataset len: 300", "selected 50 random samples out of 300", "filter dataset len: 48"]
     dropped = DroppedRows()
     said = [note for line in printed if (note := dropped.read(clean(f"(TaskRunner pid=7) {line}")))]
@@ -103,6 +104,8 @@ def lines(text):
 
 
 ODD = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd\n'
+COUNTED = ODD.replace("ValueError: odd", "pydantic.ValidationError: 2 validation errors for M\n  max_len must be 9")
+COUNTED += "    For further information visit https://errors.pydantic.dev\n  seed is no number\n"
 WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x')\n  warnings.warn(1)\n"
 
 
@@ -114,6 +117,7 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (SURVIVED, "ValueError: batch of 7", "actor.py:9 in update"),
         (SURVIVED_EARLIER, "ValueError: boom", "/opt/mine/reward.py:7 in helper"),
         (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
+        (COUNTED, "pydantic.ValidationError: 2 validation errors for M max_len must be 9", "a.py:1 in f"),
         (SILENT, UNAVAILABLE, "/env/site-packages/verl/workers/engine_workers.py:804 in update_weights"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),
         (WARNING, "", ""),
