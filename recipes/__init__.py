@@ -10,7 +10,7 @@ from typing import Any
 
 from recipes import torchvision_operators
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 torchvision_operators.tolerate()
 
 
