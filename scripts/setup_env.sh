@@ -10,6 +10,7 @@
 # `setup_env.sh easyr1` does the same, and clones EasyR1's tested commit to .easyr1 (or checks the folder that EASYR1_HOME
 # names). The environment stays verl's: only the trainer's processes read EasyR1's package of the same name.
 # `setup_env.sh ready` installs nothing: it prints the path where an environment is ready, else nothing.
+# `setup_env.sh into FOLDER` makes the environment there, for whatever machine HARDWARE says: an image is built elsewhere.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -28,6 +29,7 @@ if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU
 case "${CUDA_VISIBLE_DEVICES-all}" in "" | -1*) hidden=1 ;; *) hidden="" ;; esac
 extra="${HARDWARE:-auto}"
 if [ "$extra" = auto ]; then if [ "$hidden" ]; then extra=cpu; else extra="$natural"; fi; fi
+if [ "${1-}" = into ]; then natural="$extra"; fi
 case "$extra" in
     cpu) gigabytes=5 size="about three minutes and 3 GB" ;;
     gpu)
@@ -47,6 +49,7 @@ case "$extra" in
 esac
 # An environment for the other kind of machine stands beside the natural one.
 if [ "$extra" = "$natural" ]; then VENV="$ROOT/.venv"; else VENV="$ROOT/.venv.$extra"; fi
+if [ "${1-}" = into ]; then VENV="$(realpath -m "$2")"; fi
 PY="$VENV/bin/python"
 LOG="$VENV/setup.log" PINS="$VENV/pins.txt"
 STAMP="$VENV/.complete"
@@ -180,9 +183,8 @@ precompile() {
     run_logged 600 "$PY" -m compileall -q -j 0 -x "$rare" "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" recipes || true
 }
 
-main() {
+make_environment() {
     local free
-    if use_active_environment; then return; fi
     [ "$(uname -m)" = x86_64 ] || fail "the pinned packages have builds for x86-64 only, and this machine is $(uname -m)" \
         "uname -m" "activate an environment that has verl; it is then used as it is"
     if ! complete; then
@@ -215,10 +217,12 @@ main() {
     fi
     echo "$PY"
 }
+main() { use_active_environment || make_environment; }
 
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 case "${1-}" in
     "") main ;;
+    into) make_environment ;;
     ready) use_active_environment || if complete; then echo "$PY"; fi ;;
     easyr1) "$(main)" -m recipes.engines.easyr1.source ;;
     *) fail "unknown word $1" "scripts/setup_env.sh" "leave it away, or: scripts/setup_env.sh easyr1" ;;

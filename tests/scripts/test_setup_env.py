@@ -197,6 +197,16 @@ def test_gpus_that_are_not_there_are_an_error_before_anything_is_installed(check
     assert not list(checkout.root.glob(".venv*"))
 
 
+def test_an_image_gets_its_environment_in_a_folder_for_a_machine_that_is_not_this_one(checkout):
+    folder = checkout.root.parent / "environment"
+    command = ["bash", str(checkout.root / "scripts" / "setup_env.sh"), "into", str(folder)]
+    environ = {**checkout.environ, "HARDWARE": "gpu"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout) == (0, f"{folder}/bin/python\n"), done.stderr
+    assert any(".[gpu,dev]" in call for call in checkout.calls)
+    assert not list(checkout.root.glob(".venv*"))
+
+
 @pytest.mark.parametrize(
     ("name", "stub", "named"),
     [

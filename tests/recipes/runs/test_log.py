@@ -133,6 +133,7 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
     [
         ("", "RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
         ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
+        ("", "AttributeError: '_C' object has no attribute 'init_cpu_memory_env'", "libnuma1"),
         ("", "RuntimeError: PytorchStreamWriter failed writing file data/3", "ARTIFACTS_DIR"),
         ("(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory.", "EngineDeadError: ended", "GPU_MEMORY_UTIL"),
         ("", "Exception: wake_up failed: CUDA Error: out of memory at /csrc/cumem_allocator.cpp", "GPU_MEMORY_UTIL"),

@@ -157,6 +157,9 @@ def test_any_number_of_runs_on_one_page_named_by_what_differs(make_run):
     page = (folder / "compare.html").read_text()
     assert len(re.findall("lr (?:0.0001|3e-05|1e-05): held-out accuracy", page)) == 3
     assert "itself" in cli("compare", "one", "one")[1]
+    (folder.parent / "three" / "config.yaml").write_text("of_another_version: 1\n")
+    assert cli("compare", "one", "three")[0] == 0
+    assert len(re.findall("(?:one|three): held-out accuracy", (folder / "compare.html").read_text())) == 2
     runs_of = [folder, folder.parent / "two"]
     assert "worker.actor.optim.lr 0.0001 | 3e-05" in mistake(lambda: learning(runs_of)).what
     assert learning(runs_of, may=("worker.actor.optim.lr",)).mean.keys() == {0, 6, 12}
