@@ -53,7 +53,8 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         "trainer.checkpoint_callback_class": "recipes.engines.verl.trainer.ExactModels",
         **_local_ray(recipe.n_gpus),
         **_models(recipe),
-        **_agent_loops(recipe),
+        # The workers of agent loops compute the rewards themselves; verl's own need a reward process.
+        "reward.num_workers": 0 if recipe.trainer.patches else 1,
         "data.dataloader_num_workers": 0,  # every worker is a process that imports torch again
         f"{ROLLOUT}.agent.num_workers": 1,  # 8 processes take minutes to start
         f"{ROLLOUT}.free_cache_engine": False,  # vLLM's CPU build cannot sleep
@@ -65,14 +66,6 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         ),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
-
-
-def _agent_loops(recipe: Recipe) -> dict[str, Any]:
-    """The plug-in's agent loops, which compute the rewards themselves; verl's agent loops need a reward process."""
-    if recipe.trainer.patches:
-        loops = f"{PACKAGE}.agent_loops.CpuAgentLoops"
-        return {f"{ROLLOUT}.agent.agent_loop_manager_class": loops, "reward.num_workers": 0}
-    return {"reward.num_workers": 1}
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:

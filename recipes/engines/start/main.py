@@ -40,8 +40,7 @@ VERL = (
     "hydra",
     "verl.trainer.main_ppo",
     "verl.trainer.ppo.v1",
-    "recipes.engines.verl.trainer",
-    "recipes.engines.verl.task_runner",
+    "recipes.engines.verl.agent_loops",
 )
 AFTER_RAY = {
     "cpu": (
@@ -187,7 +186,7 @@ def train(address: str | None, in_driver: bool = True) -> int:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from recipes.engines.verl.task_runner import TaskRunner
+    from recipes.engines.verl.trainer import TaskRunner
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
@@ -221,7 +220,7 @@ class LocalTaskRunner:
     def run(self) -> Any:
         import ray
 
-        from recipes.engines.verl.task_runner import TaskRunner
+        from recipes.engines.verl.trainer import TaskRunner
 
         runner = TaskRunner()
         return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))

@@ -1,4 +1,4 @@
-"""verl's agent loops, with the pictures of a prompt processed once for all of its responses.
+"""verl's agent loops: a prompt's pictures processed once for all of its responses, and turns with calls of tools.
 
 verl decodes a prompt's pictures and runs the image processor for each response
 (verl/experimental/agent_loop/single_turn_agent_loop.py:44 (`self.process_multi_modal_info(messages)`)), and runs it
@@ -6,8 +6,8 @@ twice more when the response is there (verl/experimental/agent_loop/agent_loop.p
 verl/trainer/ppo/v1/agent_loop_tq.py:188 (`self._compute_multi_modal_inputs(output, input_ids)`)). With five responses
 for each of 128 screenshots, eight workers were busy with it for 15 s of a step, while vLLM waited.
 
-`AgentLoops` is the manager where prompts have pictures; its workers import this module, whose loop takes the place of
-verl's in verl's registry of names.
+verl loads the manager `AgentLoops` by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`; its workers import
+this module, whose two loops take the places of verl's in verl's registry of names.
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import ray
 import torch
-from verl.experimental.agent_loop.agent_loop import register
+from tensordict import TensorDict
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.trainer.ppo.v1 import agent_loop_tq
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, agent_loop_tq
+from verl.utils.profiler import simple_timer
 
-from recipes.engines.verl import pictures, tool_loop, trainer
+from recipes.dumps import CONVERSATION
+from recipes.engines.verl import pictures, trainer
+from recipes.engines.verl.conversation import Conversation, Rules
+from recipes.engines.verl.tools import Tools, given
 
-assert tool_loop  # registered by its import, in each worker
 PICTURES, TOKENS = "pictures", "tokens"
 
 _shared: ContextVar[dict[str, asyncio.Task[Any]]] = ContextVar("what the responses of a prompt share")
@@ -62,11 +69,92 @@ class SharedPicturesLoop(SingleTurnAgentLoop):
         return tokens, features, packed
 
 
+_rules: Rules | None = None
+"""The rules of this process's model, made by its first response: verl makes a loop for each."""
+
+
+@register("tool_agent")
+class ToolLoop(ToolAgentLoop):
+    """verl's loop with tools that cannot stop a worker, in `Conversation`'s turns."""
+
+    def __init__(self, *args: Any, tools: Any = None, hf_model_type: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, tools=tools, hf_model_type=hf_model_type, **kwargs)
+        global _rules
+        if _rules is None:
+            _rules = Rules.of(
+                self.tokenizer,
+                Tools(tools.tools, given()),
+                self.rollout_config.prompt_length,
+                self.rollout_config.response_length,
+                model_type=hf_model_type,
+                template_arguments=self.apply_chat_template_kwargs,
+            )
+        self._rules = _rules
+
+    async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
+        """Generate and call until the response has ended."""
+        rules, metrics = self._rules, {"num_preempted": 0}
+        extra: dict[str, Any] = {}
+        if rules.parser.stop_token_ids:
+            sampling_params = {**sampling_params, "stop_token_ids": rules.parser.stop_token_ids}
+        conversation = await self.loop.run_in_executor(None, Conversation, rules, list(kwargs["raw_prompt"]))
+        request = self._make_request_id(priority, self.rollout_config.full_determinism)
+        while not conversation.ended:
+            with simple_timer("generate_sequences", metrics):
+                output = await self.server_manager.generate(
+                    request_id=request, prompt_ids=conversation.tokens, sampling_params=sampling_params
+                )
+            metrics["num_preempted"] += output.num_preempted or 0
+            extra = {**output.extra_fields, **extra}
+            if newest := output.extra_fields.get("max_global_steps"):  # step of the weights that wrote the last turn
+                extra["max_global_steps"] = newest
+            calls = await conversation.hear(output.token_ids, output.log_probs or None)
+            if calls:
+                with simple_timer("tool_calls", metrics):
+                    waiting = [rules.tools.call(call.name, call.arguments) for call in calls]
+                    answers = await asyncio.gather(*map(asyncio.wrap_future, waiting))
+                conversation.answer(answers)
+        facts = {**conversation.facts, "last_text": conversation.last_text}
+        return AgentLoopOutput(
+            prompt_ids=conversation.prompt,
+            response_ids=conversation.response,
+            response_mask=conversation.mask,
+            response_logprobs=conversation.log_probs,
+            num_turns=len(conversation.turns) + 1,
+            metrics=metrics,
+            extra_fields={**extra, "turn_scores": [], "tool_rewards": [], CONVERSATION: facts},
+        )
+
+
+class LocalReward:
+    """A reward worker in this process, which verl calls as it calls a Ray actor: `compute_score.remote`."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._worker: RewardLoopWorker | None = None
+        self.compute_score = SimpleNamespace(remote=self._compute_score)
+
+    async def _compute_score(self, data: Any) -> Any:
+        if self._worker is None:
+            self._worker = RewardLoopWorker(self._config)  # made here: the worker keeps the running event loop
+        return await self._worker.compute_score(data)
+
+
 _Worker: Any = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl decorates the class for Ray
 
 
 class Worker(_Worker):
-    """verl's worker of agent loops; a response gets the features that were made with its prompt's tokens."""
+    """verl's worker of agent loops; a response gets the features that were made with its prompt's tokens.
+
+    With `reward.num_workers: 0`, as on CPUs, it computes rewards itself: one process less that imports torch and verl.
+    """
+
+    reward_loop_worker_handles: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.reward_loop_worker_handles == []:
+            self.reward_loop_worker_handles = [LocalReward(self.config)]
 
     async def _run_prompt(self, *args: Any, **kwargs: Any) -> None:
         _shared.set({})  # each prompt is a task of its own, whose context its responses inherit
@@ -82,9 +170,14 @@ class Worker(_Worker):
         return seen | {"images_seqlens": torch.repeat_interleave(lengths[:, 1] * lengths[:, 2], lengths[:, 0])}
 
 
-class AgentLoops(trainer.AgentLoops):
-    """The manager of agent loops, with `Worker` as its worker."""
+class AgentLoops(AgentLoopManagerTQ):
+    """verl's manager of agent loops, with `Worker`; the trainer learns which row each prompt is."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(Worker)
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        """Submit prompts, of training and of validation."""
+        trainer.remember_rows(prompts)
+        super().generate_sequences(prompts)

@@ -1,8 +1,8 @@
 """A response with calls of tools, turn by turn: its tokens and mask, what was called, and why it ended.
 
-`Conversation` decides everything; the trainer's loop (`tool_loop.py`) and the evaluation (`evaluation/vllm_engine.py`)
-only generate and call, so that both make the same tokens. Tokens are kept and never made from text again: of what
-a model samples, one response in seven has other tokens when its text is tokenised.
+`Conversation` decides everything; the trainer's loop (`agent_loops.py`) and the evaluation
+(`evaluation/vllm_engine.py`) only generate and call, so that both make the same tokens. Tokens are kept and never made
+from text again: of what a model samples, one response in seven has other tokens when its text is tokenised.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
 verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
-next validation, and verl's training dumps keep only the score of a reward's result. `task_runner.py` has `Trainer`
-registered. verl's hook `actor_rollout_ref.rollout.agent.agent_loop_manager_class` loads `AgentLoops` in the same
-process, where all prompts pass through it. `recipes/dumps.py` documents what a line has.
+next validation, and verl's training dumps keep only the score of a reward's result. `upstream.py` has `Trainer`
+registered, and verl's manager of agent loops (`agent_loops.py`), through which all prompts pass in the same process,
+tells it their rows. `recipes/dumps.py` documents what a line has.
 
-verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
+`run_ppo` takes `TaskRunner` as an argument; verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or
+`ExactModels`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
+from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
+from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ENDED, ROW_ID, TURNS
 from recipes.engines.checkpoints import is_to_stop, keep_last, name_the_type, refuse_nan, withdraw_stop
+from recipes.engines.verl import upstream
 from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
@@ -32,16 +35,12 @@ _known: dict[str, dict[str, Any]] = {}
 """uid -> columns to add to its lines of the dump; kept until these are written."""
 
 
-class AgentLoops(AgentLoopManagerTQ):
-    """verl's manager of agent loops; it records the id and the data source of each prompt that is submitted."""
-
-    def generate_sequences(self, prompts: TensorDict) -> None:
-        """Submit prompts, of training and of validation. A row without the column `id` is dumped without one."""
-        if COLUMN in prompts:
-            sources = prompts["data_source"] if "data_source" in prompts else [None] * len(prompts)
-            for uid, row, source in zip(prompts["uid"], prompts[COLUMN], sources, strict=True):
-                _known[uid] = {ROW_ID: row, DATA_SOURCE: source}
-        super().generate_sequences(prompts)
+def remember_rows(prompts: TensorDict) -> None:
+    """Record the id and the data source of each prompt's row. A row without the column `id` is dumped without one."""
+    if COLUMN in prompts:
+        sources = prompts["data_source"] if "data_source" in prompts else [None] * len(prompts)
+        for uid, row, source in zip(prompts["uid"], prompts[COLUMN], sources, strict=True):
+            _known[uid] = {ROW_ID: row, DATA_SOURCE: source}
 
 
 class Trainer(PPOTrainerSync):
@@ -205,3 +204,11 @@ class ExactModels(EndInOrder):
         super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
         for folder in Path(checkpoint_dir).glob("*/huggingface"):
             name_the_type(folder)
+
+
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
+    """verl's task runner, with the changes of the driver made before it runs."""
+
+    def run(self, config: Any) -> Any:
+        upstream.apply("driver")
+        return super().run(config)

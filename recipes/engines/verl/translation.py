@@ -35,9 +35,8 @@ ENGINE = "recipes.engines.verl.engine"
 VENDOR = "recipes"
 """Vendor name under which `ENGINE` registers its engine class."""
 # Defined here, because the modules that use them import torch or verl.
-AGENT_LOOPS = "recipes.engines.verl.trainer.AgentLoops"
-OWN_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
-"""Subclass of verl's manager of agent loops that brings the ids of rows into the dumps."""
+AGENT_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
+"""verl's manager of agent loops, with this repository's loops, and the ids of rows for the dumps."""
 GIVEN_TOOLS = str(Path(__file__).with_name("given_tools.py"))
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
@@ -159,9 +158,7 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 def _changes(recipe: Recipe) -> dict[str, Any]:
     """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
     keys = {EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {}
-    # What these loops make of pictures only this repository's engine reads.
-    own = recipe.worker.rollout.limit_images or recipe.worker.rollout.tools
-    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": OWN_LOOPS if own else AGENT_LOOPS}
+    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
 
 
 def notes(recipe: Recipe) -> list[str]:
