@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,11 +75,22 @@ def original(place: str, name: str) -> Any:
     return getattr(_owner(place), name) if found is None else found
 
 
-def _replace(place: str, name: str, by: Callable[[Any], Any]) -> None:
-    """Replace an attribute of a module, or of a class (`module:Class`), by `by(original)`."""
+def _replace(place: str, name: str, by: Any) -> None:
+    """Replace an attribute of a module, or of a class (`module:Class`)."""
     owner = _owner(place)
     ORIGINALS[place, name] = getattr(owner, name)
-    setattr(owner, name, by(ORIGINALS[place, name]))
+    setattr(owner, name, by)
+
+
+def _wrap(place: str, name: str, by: Callable[..., Any]) -> None:
+    """Replace a function, or a class where it is called, by `by`, whose first argument is the original."""
+    ordinary = getattr(_owner(place), name)
+
+    @functools.wraps(ordinary, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return by(ordinary, *args, **kwargs)
+
+    _replace(place, name, wrapped)
 
 
 def _owner(place: str) -> Any:
@@ -103,17 +115,14 @@ def log_probabilities() -> None:
     from recipes.engines.verl import log_probs
 
     functions = "verl.utils.torch_functional"
-    _replace(functions, "logprobs_from_logits_v2", lambda _: log_probs.of_logits)
+    _replace(functions, "logprobs_from_logits_v2", log_probs.of_logits)
     for name in ("entropy_from_logits", "entropy_from_logits_with_chunking"):
-        _replace(functions, name, lambda _: log_probs.entropies)
+        _replace(functions, name, log_probs.entropies)
 
-    def head(verls: Any) -> Any:
-        def made(chunk_size: int = 512, impl_backend: str = "torch") -> Any:
-            return log_probs.FusedHead() if impl_backend == "torch" else verls(chunk_size, impl_backend)
+    def head(verls: Any, chunk_size: int = 512, impl_backend: str = "torch") -> Any:
+        return log_probs.FusedHead() if impl_backend == "torch" else verls(chunk_size, impl_backend)
 
-        return made
-
-    _replace("verl.utils.experimental.torch_functional", "FusedLinearForPPO", head)
+    _wrap("verl.utils.experimental.torch_functional", "FusedLinearForPPO", head)
 
 
 @change(
@@ -128,18 +137,14 @@ def head_in_root() -> None:
     (`{"embed_tokens", "lm_head"}`). Here the head is sharded with the root, which is gathered for the whole pass.
     """
 
-    def without_head(select: Any) -> Any:
-        @functools.wraps(select)
-        def targets(model: Any, layers: Any) -> list[Any]:
-            units: list[Any] = select(model, layers)
-            if not hasattr(model, "_verl_fused_kernels_backend"):  # verl sets it with the fused head
-                return units
-            head = model.get_output_embeddings()
-            return [unit for unit in units if unit is not head]
+    def without_head(select: Any, model: Any, layers: Any) -> list[Any]:
+        units: list[Any] = select(model, layers)
+        if not hasattr(model, "_verl_fused_kernels_backend"):  # verl sets it with the fused head
+            return units
+        head = model.get_output_embeddings()
+        return [unit for unit in units if unit is not head]
 
-        return targets
-
-    _replace("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets", without_head)
+    _wrap("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets", without_head)
 
 
 @change(
@@ -155,17 +160,13 @@ def merged_adapters() -> None:
     """
     from recipes.engines.checkpoints import scalings, with_adapters
 
-    def merging(gather: Any) -> Any:
-        @functools.wraps(gather)
-        def gather_merged(model: Any, *args: Any, **options: Any) -> dict[str, Any]:
-            tensors: dict[str, Any] = gather(model, *args, **options)
-            if not tensors or not hasattr(model, "peft_config"):  # rank 0 alone has the tensors
-                return tensors
-            return with_adapters(tensors, scalings(model), next(model.parameters()).device)
+    def gather_merged(gather: Any, model: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        tensors: dict[str, Any] = gather(model, *args, **options)
+        if not tensors or not hasattr(model, "peft_config"):  # rank 0 alone has the tensors
+            return tensors
+        return with_adapters(tensors, scalings(model), next(model.parameters()).device)
 
-        return gather_merged
-
-    _replace("verl.utils.checkpoint.fsdp_checkpoint_manager", "get_fsdp_full_state_dict", merging)
+    _wrap("verl.utils.checkpoint.fsdp_checkpoint_manager", "get_fsdp_full_state_dict", gather_merged)
 
 
 @change(
@@ -206,21 +207,17 @@ def rows_selected_together() -> None:
         limits = {"min_seqlen": int(lengths.min()), "max_seqlen": int(lengths.max())}
         return torch.nested.nested_tensor_from_jagged(values, bounds, **limits)
 
-    def selecting(verls: Any) -> Any:
-        @functools.wraps(verls)
-        def select(batch: Any, indices: Any) -> Any:
-            if batch is None:
-                return None
-            rows = torch.as_tensor(indices)
-            plain = [key for key, column in batch.items() if isinstance(column, torch.Tensor) and _one_row_each(column)]
-            found = verls(batch.exclude(*plain), rows)
-            for key in plain:
-                found[key] = selected(batch[key], rows)
-            return found
+    def select(verls: Any, batch: Any, indices: Any) -> Any:
+        if batch is None:
+            return None
+        rows = torch.as_tensor(indices)
+        plain = [key for key, column in batch.items() if isinstance(column, torch.Tensor) and _one_row_each(column)]
+        found = verls(batch.exclude(*plain), rows)
+        for key in plain:
+            found[key] = selected(batch[key], rows)
+        return found
 
-        return select
-
-    _replace("verl.utils.tensordict_utils", "index_select_tensor_dict", selecting)
+    _wrap("verl.utils.tensordict_utils", "index_select_tensor_dict", select)
 
 
 def _one_row_each(column: Any) -> bool:
@@ -239,7 +236,7 @@ def no_value_head_of_trl() -> None:
 
     verl/models/transformers/monkey_patch.py:352 (`if is_trl_available():`). GRPO has no value head.
     """
-    _replace("verl.models.transformers.monkey_patch", "is_trl_available", lambda _: lambda: False)
+    _replace("verl.models.transformers.monkey_patch", "is_trl_available", lambda: False)
 
 
 @change(
@@ -253,17 +250,10 @@ def one_rank_has_all_rows() -> None:
     verl/trainer/ppo/v1/trainer_base.py:1626 (`get_seqlen_balanced_partitions`): the part has all rows in their order.
     """
 
-    def dividing(verls: Any) -> Any:
-        @functools.wraps(verls)
-        def divided(seqlen_list: Any, k_partitions: int, equal_size: bool) -> list[list[int]]:
-            if k_partitions == 1:
-                return [list(range(len(seqlen_list)))]
-            parts: list[list[int]] = verls(seqlen_list, k_partitions, equal_size)
-            return parts
+    def divide(verls: Any, seqlen_list: Any, k_partitions: int, equal_size: bool) -> Any:
+        return verls(seqlen_list, k_partitions, equal_size) if k_partitions > 1 else [list(range(len(seqlen_list)))]
 
-        return divided
-
-    _replace("verl.trainer.ppo.v1.trainer_base", "get_seqlen_balanced_partitions", dividing)
+    _wrap("verl.trainer.ppo.v1.trainer_base", "get_seqlen_balanced_partitions", divide)
 
 
 @change(
@@ -277,9 +267,9 @@ def sender_that_notices_the_end() -> None:
     verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
     sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
     """
-    from recipes.engines.verl.weight_sender import WatchfulSender
+    from recipes.engines.verl.vllm_client import WatchfulSender
 
-    _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", lambda _: WatchfulSender)
+    _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", WatchfulSender)
 
 
 @change(
@@ -293,17 +283,20 @@ def name_of_the_receiving_socket() -> None:
     verl/workers/rollout/vllm_rollout/vllm_async_server.py:143 (`VERL_RAY_JOB_ID`).
     """
 
-    def naming(ordinary: Any) -> Any:
-        @functools.wraps(ordinary)
-        def post_init(self: Any, *args: Any, **kwargs: Any) -> None:
-            from recipes.engines.verl.weight_sender import job
+    def post_init(ordinary: Any, *args: Any, **kwargs: Any) -> None:
+        os.environ["VERL_RAY_JOB_ID"] = job()
+        ordinary(*args, **kwargs)
 
-            os.environ["VERL_RAY_JOB_ID"] = job()
-            ordinary(self, *args, **kwargs)
+    _wrap(f"{SERVER}:vLLMHttpServer", "_post_init", post_init)
 
-        return post_init
 
-    _replace(f"{SERVER}:vLLMHttpServer", "_post_init", naming)
+def job() -> str:
+    """Ray's job id and the cluster's address, as a part of a file's name."""
+    import ray
+
+    context = ray.get_runtime_context()
+    address = re.sub(r"[^0-9A-Za-z]+", "-", context.gcs_address).strip("-")
+    return f"{context.get_job_id()}-{address}"
 
 
 @change(
@@ -324,28 +317,26 @@ def whole_responses() -> None:
     """
     from vllm.sampling_params import RequestOutputKind
 
-    def without_text(ordinary: Any) -> Any:
-        def sampling_params(**given: Any) -> Any:
-            return ordinary(**{"detokenize": bool(given.get("stop")), **given})
+    def without_text(ordinary: Any, **given: Any) -> Any:
+        return ordinary(**{"detokenize": bool(given.get("stop")), **given})
 
-        return sampling_params
+    def first_and_last(
+        ordinary: Any,
+        self: Any,
+        new_token_ids: list[int],
+        pooling_output: Any,
+        finish_reason: Any,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:  # vLLM names the arguments where it aborts
+        if self.output_kind is RequestOutputKind.CUMULATIVE and finish_reason is None:
+            if getattr(self, "answered", False):
+                return None
+            self.answered = True
+        return ordinary(self, new_token_ids, pooling_output, finish_reason, *rest, **named)
 
-    _replace(SERVER, "SamplingParams", without_text)
-
-    def first_and_last(ordinary: Any) -> Any:
-        @functools.wraps(ordinary)
-        def make_request_output(
-            self: Any, new_token_ids: list[int], pooling_output: Any, finish_reason: Any, *rest: Any, **named: Any
-        ) -> Any:  # vLLM names the arguments where it aborts
-            if self.output_kind is RequestOutputKind.CUMULATIVE and finish_reason is None:
-                if getattr(self, "answered", False):
-                    return None
-                self.answered = True
-            return ordinary(self, new_token_ids, pooling_output, finish_reason, *rest, **named)
-
-        return make_request_output
-
-    _replace("vllm.v1.engine.output_processor:RequestState", "make_request_output", first_and_last)
+    _wrap(SERVER, "SamplingParams", without_text)
+    _wrap("vllm.v1.engine.output_processor:RequestState", "make_request_output", first_and_last)
 
 
 @change(
@@ -379,14 +370,10 @@ def one_gloo_for_the_cpu() -> None:
     (verl/workers/engine_workers.py:89 (`initialize_global_process_group_ray(timeout_second=None)`)) does not use.
     """
 
-    def with_default(ordinary: Any) -> Any:
-        @functools.wraps(ordinary)
-        def initialize(timeout_second: float | None = None, backend: str | None = None) -> None:
-            ordinary(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+    def initialize(ordinary: Any, timeout_second: float | None = None, backend: str | None = None) -> None:
+        ordinary(timeout_second=timeout_second, backend=backend or "cpu:gloo")
 
-        return initialize
-
-    _replace("verl.utils.distributed", "initialize_global_process_group_ray", with_default)
+    _wrap("verl.utils.distributed", "initialize_global_process_group_ray", initialize)
 
 
 @change(
@@ -406,7 +393,7 @@ def linear_weights_that_can_be_replaced() -> None:
     def dispatch(layer: Any, remove_weight: bool) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
-    _replace("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm", lambda _: dispatch)
+    _replace("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm", dispatch)
 
 
 @change(
@@ -427,7 +414,7 @@ def models_inspected_here() -> None:
     def inspect(self: Any) -> Any:
         return information.from_model_cls(self.load_model_cls())
 
-    _replace(f"{registry}:_LazyRegisteredModel", "inspect_model_cls", lambda _: inspect)
+    _replace(f"{registry}:_LazyRegisteredModel", "inspect_model_cls", inspect)
 
 
 def apply_to_loaded() -> None:
