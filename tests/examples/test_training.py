@@ -82,9 +82,10 @@ def test_the_kit_makes_a_step_with_a_users_async_reward_on_mixed_data(tmp_path):
 def number_game(tmp_path_factory):
     """The checkpoint of `MAX_STEPS=1 bash examples/number_game_agent/qwen2_5_vl_3b_numgame_grpo.sh`."""
     artifacts = tmp_path_factory.mktemp("number_game")
-    # All screenshots take a minute, twice. Passes are filled by tokens, as on GPUs: each row keeps its own image.
-    filled = ("worker.actor.dynamic_batching=true", "worker.actor.max_token_len_per_device=2048")
-    one_step(NUMBER_GAME, artifacts, f"data.val_max_samples={SHOWN}", *filled)
+    # Passes are filled by tokens, as on GPUs: each row keeps its own image. All screenshots would take minutes.
+    filled = ("worker.actor.dynamic_batching=true", "worker.actor.max_token_len_per_device=1024", "worker.rollout.n=4")
+    few = ("data.rollout_batch_size=8", "worker.actor.global_batch_size=8", f"data.val_max_samples={SHOWN}")
+    one_step(NUMBER_GAME, artifacts, *few, *filled)
     return require_a_step(artifacts, "number_game", "Qwen2_5_VLForConditionalGeneration")
 
 

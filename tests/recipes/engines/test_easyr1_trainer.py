@@ -166,7 +166,9 @@ def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> Non
 @pytest.mark.parametrize("task", ["number_game", "custom"])
 def test_the_other_recipes_train_a_step(task: str) -> None:
     rare = {"SAVE_FREQ": "-1", "VAL_FREQ": "-1", "VAL_BEFORE_TRAIN": "false"}
-    run = trained(task, task, REFERENCE, MAX_STEPS="1", **rare)
+    passes = [f"worker.actor.micro_batch_size_per_device_for_{kind}=16" for kind in ("update", "experience")]
+    few = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4", "worker.rollout.n=4", *passes)
+    run = trained(task, task, REFERENCE, *few, MAX_STEPS="1", **rare)
     assert abs(run.metrics[1]["rollout_corr/kl"]) < 10 * EXACT
     assert run.metrics[1]["actor/grad_norm"] >= 0
     assert dumped(run.name, "rollouts", 1)

@@ -1,10 +1,9 @@
 """Faults, interruptions, damages and changes of one experiment of the real trainer, and how the same command goes on.
 
-Countdown's launcher is started four times: a worker is killed while it saves, Ctrl-C ends the resumed run, and two more
-starts go on with other settings.
-`FAULTS=all` injects all faults one after the other, `FAULTS=some` three,
-`FAULTS=vllm@sync,gcs@update` those, and prints the rows of that page. `RANKS=2` trains on two
-ranks, of which one is killed.
+Countdown's launcher is started four times: a worker is killed while it saves, Ctrl-C ends the resumed run, a third
+start goes on with other settings, and in the last one the reward raises. `FAULTS=all` injects all faults one after the
+other, `FAULTS=some` three, `FAULTS=vllm@sync,gcs@update` those, and prints the rows of that page. `RANKS=2` trains on
+two ranks, of which one is killed.
 """
 
 import math
@@ -53,6 +52,8 @@ spec.loader.exec_module(countdown)
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     result = countdown.compute_score(data_source, solution_str, ground_truth, extra_info)
+    if bonus.raises() and len(solution_str) % 2:
+        raise KeyError("odd")
     return {{**result, "score": result["score"] + bonus.BONUS}}
 """
 
@@ -80,11 +81,16 @@ class Experiment:
         self.rewards = folder / "rewards"
         self.rewards.mkdir()
         (self.rewards / "mine.py").write_text(REWARD)
-        (self.rewards / "bonus.py").write_text("BONUS = 0.0\n")
+        self.set_bonus(0.0)
         self.keys = (
             f"worker.reward.reward_function={self.rewards / 'mine.py'}",
             *("data.max_response_length=32", "worker.rollout.n=4", "trainer.save_freq=1"),
         )
+
+    def set_bonus(self, bonus: float) -> None:
+        """What the reward adds to each score; it raises for some responses while there is a file `broken`."""
+        raises = f"def raises(): return os.path.exists({str(self.folder / 'broken')!r})"
+        (self.rewards / "bonus.py").write_text(f"import os\nBONUS = {bonus}\n{raises}\n")
 
     @property
     def history(self) -> list[Step]:
@@ -97,8 +103,8 @@ class Experiment:
     def rollouts(self, step: int) -> ScoredFile:
         return read_responses(self.run / "rollouts" / f"{step}.jsonl")
 
-    def start(self, *keys: str, fault: str = "", interrupt_at: str = "", **more: str) -> Attempt:
-        """Run the launcher to its end, with a fault, or with Ctrl-C at the line that begins with `interrupt_at`."""
+    def start(self, *keys: str, fault: str = "", interrupt_at: str = "", break_at: str = "", **more: str) -> Attempt:
+        """Run the launcher to its end, with a fault, or with Ctrl-C or a broken reward at a line that begins so."""
         self.attempts += 1
         fired = self.folder / f"fired-{self.attempts}"
         injected = Path(__file__).with_name("injected")
@@ -114,6 +120,8 @@ class Experiment:
                     text += line
                     if interrupt_at and line.startswith(interrupt_at):
                         launched.send_signal(signal.SIGINT)
+                    if break_at and line.startswith(break_at):
+                        (self.folder / "broken").touch()
             except BaseException:
                 launched.terminate()
                 raise
@@ -286,10 +294,11 @@ def test_a_damaged_last_step_of_the_trainers_own_is_passed_over(experiment: Expe
     assert experiment.decision(MAX_STEPS=str(last)).startswith(f"resuming from step {last}")
 
 
-def test_changed_settings_take_effect_and_weights_alone_are_enough_to_go_on(experiment: Experiment) -> None:
+def test_changed_settings_act_weights_alone_suffice_and_a_reward_that_raises_is_named(experiment: Experiment) -> None:
+    """verl alone would drop the responses for which a reward raises, and fill the batch up with copies of others."""
     last, quiet = experiment.last.step, ("trainer.val_freq=-1", "trainer.val_before_train=false", "data.seed=7")
     (experiment.checkpoints / f"global_step_{last}" / "actor" / "optim_world_size_1_rank_0.pt").unlink()
-    (experiment.rewards / "bonus.py").write_text("BONUS = 0.5\n")
+    experiment.set_bonus(0.5)
     before = min(each.score for each in experiment.rollouts(1).responses)
     changed = (*quiet, f"worker.actor.optim.lr={NEW_LR}")
     only = "trainer.save_model_only=true"
@@ -305,7 +314,10 @@ def test_changed_settings_take_effect_and_weights_alone_are_enough_to_go_on(expe
     assert names == {"reward", "worker.actor.optim.lr", "data.seed", "trainer.save_model_only"}
 
     assert experiment.decision(*changed, MAX_STEPS=str(last + 2)).startswith("refused: ")
-    text = experiment.trained(*changed, MAX_STEPS=str(last + 2), RESUME="changed")
-    assert "was saved without the optimiser's state and schedule and random state" in text
+    attempt = experiment.start(*changed, break_at=f"step {last + 2}/", MAX_STEPS="500", RESUME="changed")
+    assert "was saved without the optimiser's state and schedule and random state" in attempt.text
     assert experiment.history[-1].get("actor/lr") == pytest.approx(NEW_LR)
     assert experiment.last.holds() == EVERYTHING
+    assert (attempt.code != 0, attempt.left) == (True, []), attempt.text
+    for part in ("RewardError", "KeyError: 'odd'", f"{experiment.rewards}/mine.py:", "row "):
+        assert part in attempt.text

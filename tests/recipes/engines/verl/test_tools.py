@@ -239,16 +239,12 @@ class Asks(ToolParser):
 @pytest.mark.trainer(seconds=60)
 def test_the_trainer_and_the_evaluation_hold_the_same_conversations(tmp_path):
     (tmp_path / "asks.py").write_text(ASKS)
-    of_tools = {
-        "TOOLS": str(tmp_path / "asks.py"),
-        "TOOL_FORMAT": "asks",
-        "MAX_TURNS": "3",
-        "MAX_RESPONSE_LENGTH": "160",
-    }
+    of_tools = {"TOOLS": str(tmp_path / "asks.py"), "TOOL_FORMAT": "asks", "MAX_TURNS": "3"}
     run = {"HARDWARE": "cpu", "MAX_STEPS": "1", "ARTIFACTS_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environ = {**os.environ, **run, **of_tools}
-    evaluate = ["scripts/eval.py", "--run", str(tmp_path / "runs" / "gsm8k"), "--rollout_n", "2"]
-    for words in (["-m", "recipes.launch", "gsm8k", "data.max_prompt_length=64"], evaluate):
+    environ = {**os.environ, **run, **of_tools, "MAX_RESPONSE_LENGTH": "160"}
+    keys = ["data.max_prompt_length=64", "data.val_max_samples=32", "data.shuffle=false"]  # shuffled, verl draws them
+    evaluate = ["scripts/eval.py", "--run", str(tmp_path / "runs" / "gsm8k"), "--rollout_n", "2", "--limit", "32"]
+    for words in (["-m", "recipes.launch", "gsm8k", *keys], evaluate):
         done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environ, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     for name, step in (("base", 0), ("trained", 1)):
