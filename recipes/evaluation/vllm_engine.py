@@ -25,7 +25,7 @@ from recipes.evaluation.questions import Question
 from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
 from recipes.responses.scored import Group, Response, Sampling
-from recipes.rewards.event_loop import awaited
+from recipes.rewards.function import awaited
 
 if TYPE_CHECKING:
     from recipes.engines.verl.conversation import Conversation, Rules

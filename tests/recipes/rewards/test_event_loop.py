@@ -13,8 +13,7 @@ from recipes.paths import ROOT
 from recipes.preflight.reward import try_reward
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
-from recipes.rewards.event_loop import awaited
-from recipes.rewards.function import Call, load_function
+from recipes.rewards.function import Call, awaited, load_function
 
 KEEPS_A_CLIENT = """
 import asyncio
@@ -74,7 +73,7 @@ def test_errors_and_exits_reach_the_caller_and_the_loop_goes_on():
 
 SIGNALS_AND_FORKS = """
 import asyncio, os, signal, sys, threading
-from recipes.rewards.event_loop import awaited
+from recipes.rewards.function import awaited
 ended = threading.Event()
 
 async def wait():
