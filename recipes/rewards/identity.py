@@ -18,7 +18,7 @@ _SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/
 
 def reward_digest(location: str, arguments: Mapping[str, Any], engine: str) -> str:
     """A digest of a reward's files, functions and arguments; of a weighted sum, its weights are arguments."""
-    given = {name: value for name, value in arguments.items() if name != "rewards" or not _is_weighted(location)}
+    given = {name: value for name, value in arguments.items() if name != "rewards" or Path(location) != WEIGHTED}
     return json_sha256([reward_files(location, arguments, engine), given])
 
 
@@ -31,9 +31,8 @@ def reward_files(location: str, arguments: Mapping[str, Any], engine: str) -> di
     Args:
         location, arguments: the reward as `reward_call` returns it.
     """
-    given, parts = dict(arguments), [location]
-    if _is_weighted(location):
-        parts = given.pop("rewards")
+    given = dict(arguments)
+    parts = given.pop("rewards") if Path(location) == WEIGHTED else [location]
     found: dict[str, str] = {}
     for place, part in enumerate(parts, 1):
         path, function = split_function(part)
@@ -55,10 +54,6 @@ def named_files(arguments: Any, name: str = "argument") -> dict[str, str]:
     if not isinstance(arguments, str) or not os.path.isfile(arguments):
         return {}
     return {name: sha256(Path(arguments))}
-
-
-def _is_weighted(location: str) -> bool:
-    return Path(location) == WEIGHTED
 
 
 def own_files(path: Path) -> list[Path]:

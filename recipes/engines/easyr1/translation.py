@@ -18,6 +18,7 @@ from recipes.config.names import native
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, leaves
 from recipes.engines.checkpoints import numbers_variable
+from recipes.engines.columns import answer_column, prompt_column
 from recipes.engines.cpu import settings
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1.hooks import RANKS, ROLLOUTS, WEIGHTS
@@ -80,10 +81,7 @@ def _offloads(recipe: Recipe) -> dict[str, Any]:
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
     """Keys whose value EasyR1 would read differently, such as a null that stands for another key's value."""
-    data = recipe.data
-    keys: dict[str, Any] = {
-        "data.prompt_key": data.prompt_key or "problem", "data.answer_key": data.answer_key or "answer"
-    }  # fmt: skip
+    keys: dict[str, Any] = {"data.prompt_key": prompt_column(recipe), "data.answer_key": answer_column(recipe)}
     keys["trainer.find_last_checkpoint"] = bool(recipe.trainer.find_last_checkpoint)
     for name in ("train_files", "val_files"):
         files = recipe.value(f"data.{name}")

@@ -53,7 +53,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     if recipe.engine == "verl":
         require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    parts = (_algorithm, _data, _schedules, _kernels, _precision, _batches, _rollout, _reward, _trainer)
+    parts = (_algorithm, _data, _kernels, _precision, _batches, _rollout, _reward, _trainer)
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
@@ -69,10 +69,8 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 
 def _of_plug_in(recipe: Recipe) -> dict[str, Any]:
     """The keys of the plug-in for CPUs, without those that a variable or an argument sets."""
-    said = _entries_said(recipe)
-    return {
-        name: value for name, value in settings.keys(recipe).items() if not (name in said and said[name][1].by_user)
-    }
+    by_user = {name for name, (_, source) in _entries_said(recipe).items() if source.by_user}
+    return {name: value for name, value in settings.keys(recipe).items() if name not in by_user}
 
 
 def _entries_said(recipe: Recipe) -> dict[str, tuple[Any, Source]]:
@@ -156,9 +154,12 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changes(recipe: Recipe) -> dict[str, Any]:
-    """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops' manager."""
-    keys = {EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {}
-    return keys | {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
+    """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops."""
+    keys = {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
+    if recipe.worker.rollout.tools:
+        keys[f"{ROLLOUT}.multi_turn.function_tool_path"] = GIVEN_TOOLS
+        keys[f"{ROLLOUT}.agent.default_agent_loop"] = "tool_agent"
+    return keys | ({EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {})
 
 
 def notes(recipe: Recipe) -> list[str]:
@@ -271,17 +272,6 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
         f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
         f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
-        **_tools(recipe),
-    }
-
-
-def _tools(recipe: Recipe) -> dict[str, Any]:
-    """The loop with tools, and the file that loads them."""
-    if not recipe.worker.rollout.tools:
-        return {}
-    return {
-        f"{ROLLOUT}.multi_turn.function_tool_path": GIVEN_TOOLS,
-        f"{ROLLOUT}.agent.default_agent_loop": "tool_agent",
     }
 
 
