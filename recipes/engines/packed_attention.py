@@ -159,17 +159,9 @@ def attention_forward(
     """The attention registered with transformers: transformers' flash-attn forward, with bounds computed once a pass.
 
     transformers computes the bounds of packed sequences in every layer, and each time the host waits for the GPU. All
-    layers get the same tensor of positions or bounds, so here the results are cached on that tensor.
-
-    Args:
-        module: the attention layer.
-        query: (batch, heads, tokens, dim); `key` and `value` may have fewer heads.
-        attention_mask: (batch, tokens) where rows are padded, else None.
-        position_ids: (batch, tokens), 0 where a sequence starts.
-        kwargs: as `transformers.integrations.flash_attention.flash_attention_forward` takes them.
-
-    Returns:
-        (batch, tokens, heads, dim), and None in place of attention weights.
+    layers get the same tensor of positions or bounds, so here the results are cached on that tensor. Arguments and
+    result are those of `transformers.integrations.flash_attention.flash_attention_forward`; positions, (batch, tokens),
+    are 0 where a sequence starts.
 
     Raises:
         RecipeError: the model needs what the kernel lacks (soft capping, attention sinks, dropout).
