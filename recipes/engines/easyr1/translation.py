@@ -51,7 +51,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         if path not in (*LAUNCHERS, *HOOKED) and "easyr1" in leaf.info.engines and not path.startswith(VALIDATION)
     }
     validation = recipe.worker.rollout.val_override_config.model_dump(exclude_none=True)
-    keys |= {VALIDATION: validation, **_filled(recipe), **_offloads(recipe)}
+    keys |= {VALIDATION: validation, **_filled(recipe)}
     if recipe.hardware == "cpu":
         keys |= _ON_CPUS
         if keys["worker.ref.fsdp.torch_dtype"] is None:  # EasyR1's null is bf16, which rounds a CPU's float32
@@ -69,14 +69,6 @@ _ON_CPUS = {
 }
 """Each rank reads the weights itself: FSDP would send rank 0's by NCCL, which CPUs lack. Packing is on, since EasyR1
 changes transformers' models (rows with and without images for Qwen2-VL) only with it."""
-
-
-def _offloads(recipe: Recipe) -> dict[str, Any]:
-    """By default the reference is offloaded to the CPU only with several GPUs; a recipe's own setting is kept."""
-    key = "worker.ref.fsdp.enable_cpu_offload"
-    if recipe.source_of(key).layer == "default" and (recipe.hardware == "cpu" or recipe.n_gpus == 1):
-        return {key: False}
-    return {}
 
 
 def _filled(recipe: Recipe) -> dict[str, Any]:
@@ -97,6 +89,9 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     if call := reward_call(recipe):
         keys["worker.reward.reward_function"] = ADAPTER
         keys["worker.reward.reward_function_kwargs"] = {"path": call[0], "arguments": call[1]}
+    offload = "worker.ref.fsdp.enable_cpu_offload"
+    if recipe.source_of(offload).layer == "default" and (recipe.hardware == "cpu" or recipe.n_gpus == 1):
+        keys[offload] = False  # by default the reference is offloaded only with several GPUs
     # The attention is EasyR1's own choice.
     given = recipe.worker.actor.model.override_config
     keys[f"{ACTOR}.model.override_config"] = {name: given[name] for name in given if name != "attn_implementation"}
@@ -133,17 +128,9 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
         full = recipe.worker.actor.fsdp.mp_param_dtype == "fp32"
         variables[WEIGHTS] = "float32" if full else "bfloat16"
     if recipe.hardware == "cpu":
-        return variables | _environment_on_cpus(recipe, environ)
+        threads = max(1, len(os.sched_getaffinity(0)) // recipe.n_gpus)
+        cache = {name: environ.get(name, value) for name, value in settings.CACHE.items()}
+        return variables | {RANKS: str(recipe.n_gpus), **cache, **settings.of_trainers(threads, environ)}
     if importlib.util.find_spec("flashinfer") is None:
         variables["VLLM_USE_FLASHINFER_SAMPLER"] = environ.get("VLLM_USE_FLASHINFER_SAMPLER", "0")
     return variables
-
-
-def _environment_on_cpus(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what EasyR1, Ray and vLLM's CPU build need where there is no GPU."""
-    threads = max(1, len(os.sched_getaffinity(0)) // recipe.n_gpus)
-    return {
-        RANKS: str(recipe.n_gpus),
-        **{name: environ.get(name, value) for name, value in settings.CACHE.items()},
-        **settings.of_trainers(threads, environ),
-    }

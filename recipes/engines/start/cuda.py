@@ -71,21 +71,11 @@ def _refuse() -> None:
 
 
 def why_children_lack_cuda() -> str | None:
-    """Return why forked children cannot use CUDA, if this process has initialised it; else None."""
-    status = driver_status()
-    if status in (None, NOT_INITIALIZED):
-        return None
-    return f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"
-
-
-def driver_status() -> int | None:
-    """Return the status of the loaded driver's `cuCtxGetCurrent`; None where no driver is loaded.
+    """Return why forked children cannot use CUDA, if this process has initialised it; else None.
 
     After `cuInit` a forked child cannot use CUDA; before it, every function of the driver returns `NOT_INITIALIZED`.
     """
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     loaded = next((line.split()[-1] for line in lines if DRIVER in line), None)
-    if loaded is None:
-        return None
-    context = ctypes.c_void_p()
-    return int(ctypes.CDLL(loaded).cuCtxGetCurrent(ctypes.byref(context)))
+    status = NOT_INITIALIZED if loaded is None else ctypes.CDLL(loaded).cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p()))
+    return None if status == NOT_INITIALIZED else f"CUDA's driver is initialised (cuCtxGetCurrent answers {status})"

@@ -229,9 +229,13 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
         # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
         engine.engine_config = _loading(configured, "fp32")
         try:
-            return cast(build(), dtype)
+            module = build()
         finally:
             engine.engine_config = configured
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(dtype)
+        return module
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
     return module
@@ -242,14 +246,6 @@ def _loading(config: Any, dtype: str) -> Any:
     config = copy.copy(config)
     object.__setattr__(config, "model_dtype", dtype)  # verl freezes the field
     return config
-
-
-def cast(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """Round the weights to `dtype`, in place. Buffers keep their dtype."""
-    for parameter in module.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
-    return module
 
 
 def freeze(module: FullyShardedDataParallel) -> None:

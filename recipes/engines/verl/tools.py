@@ -72,7 +72,7 @@ def load_tools(file: str) -> list[Any]:
     Raises:
         RecipeError: there is no such file, it fails at import, has no tool, or a function has no types or docstring.
     """
-    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY, function_tool
+    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 
     others = dict(FUNCTION_TOOL_REGISTRY)  # verl refuses a second tool of the same name, even another file's
     FUNCTION_TOOL_REGISTRY.clear()
@@ -81,7 +81,7 @@ def load_tools(file: str) -> list[Any]:
         if not FUNCTION_TOOL_REGISTRY:
             for name, function in vars(module).items():
                 if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_":
-                    _registered(function_tool, function, file)
+                    _register(function, file)
         tools = [FUNCTION_TOOL_REGISTRY[name] for name in sorted(FUNCTION_TOOL_REGISTRY)]
     finally:
         FUNCTION_TOOL_REGISTRY.clear()
@@ -91,7 +91,9 @@ def load_tools(file: str) -> list[Any]:
     return tools
 
 
-def _registered(function_tool: Callable[..., Any], function: Callable[..., Any], file: str) -> None:
+def _register(function: Callable[..., Any], file: str) -> None:
+    from verl.tools.function_tool import function_tool
+
     try:
         function_tool(function)
     except Exception as error:
