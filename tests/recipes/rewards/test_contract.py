@@ -103,6 +103,8 @@ def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy,
     function = load_function(str(tmp_path / "mine.py"), engine=engine)
     answers = function.score_all([Call("x", text, "4") for text in ("four", "five!")])
     assert [(answer.score, answer.accuracy) for answer in answers] == [(4.0, accuracy), (5.0, accuracy)]
+    if engine == "verl":
+        assert judged(function.function)["reward_score"] == len("it is 4")
 
 
 @pytest.mark.parametrize(
@@ -198,15 +200,6 @@ LONG = {"reward_kwargs": {"overlong_buffer_cfg": BUFFER, "max_resp_len": 4}}
 async def waits(data_source, solution_str, ground_truth, extra_info=None):
     await asyncio.sleep(0)
     return {"score": 2.0, "accuracy": 0.5}
-
-
-def one_by_one(reward_input):
-    return {"overall": reward_input["response_length"]}
-
-
-def test_verl_calls_a_sequential_reward_of_easyr1s_for_each_response(monkeypatch):
-    monkeypatch.setitem(one_by_one.__globals__, "REWARD_TYPE", "sequential")
-    assert judged(one_by_one)["reward_score"] == len("it is 4")
 
 
 class Judge:

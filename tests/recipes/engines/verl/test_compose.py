@@ -1,10 +1,13 @@
-"""verl itself reads what we hand it: its own Hydra composition, its own check, its own dataclasses."""
+"""verl itself reads what we hand it: its command line, its Hydra composition, its check, its dataclasses."""
 
 import importlib
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from recipes.config import load, tasks
@@ -108,3 +111,37 @@ def test_verl_takes_the_keys_of_an_algorithm_that_the_recipes_lack(composed):
     check(config := composed(*keys, f"worker.actor.model.model_path={tiny}"))
     assert config.algorithm.adv_estimator == "gae"
     assert omega_conf_to_dataclass(config.critic).optim.lr == 1e-5
+
+
+PARSER = OverridesParser.create()
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30),
+    st.text("a'\"\\,=[]{}():$ \n\t.-+", max_size=12),
+)
+
+
+@given(SCALARS | st.lists(SCALARS, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_hydra_reads_back_what_was_written(value):
+    if "${" in str(value):
+        return
+    found = PARSER.parse_override(verl.override("data.name", value, known=True)).value()
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_only_changes_of_verls_defaults_are_written_and_all_keys_of_the_user():
+    def written(*arguments: str) -> list[str]:
+        return verl.overrides(load("countdown", arguments=arguments, environ={}, hardware="gpu"))
+
+    plain = written()
+    assert "actor_rollout_ref.rollout.n=16" in plain
+    assert not [item for item in plain if item.startswith(("actor_rollout_ref.rollout.top_k=", "critic."))]
+    attention = "model.override_config.attn_implementation=sdpa"
+    natives = ("actor_rollout_ref.rollout.ignore_eos=false", "+ray_kwargs.ray_init.num_gpus=3")
+    given = written(*natives, "+trainer.use_v1=false", f"worker.actor.{attention}")
+    assert set(given) >= {*natives, "trainer.use_v1=false", f"+actor_rollout_ref.{attention}"}
