@@ -18,6 +18,10 @@ from recipes.memory.shape import Shape, shape
 from recipes.settings.keys import require_resolved
 
 PACKAGE = "recipes.engines.cpu"
+COMPILED = [
+    f"actor_rollout_ref.{role}.{place}use_torch_compile" for role in ("actor", "ref") for place in ("", "fsdp_config.")
+]
+"""verl's keys that compile parts of a model."""
 SITE = Path(__file__).with_name("site")
 """Holds a module that each Python of a run imports first: vLLM's engine on a node of a cluster is a plain Python, which
 reads torchvision before this package has made it readable (torchvision_operators.py)."""
@@ -51,8 +55,16 @@ def keys(recipe: Recipe) -> dict[str, Any]:
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.verl.trainer.ExactModels",
-        **_local_ray(recipe.n_gpus),
-        **_models(recipe),
+        # Logical slots of the Ray that the trainer starts: verl schedules by GPU slots alone, and its actors only wait
+        # or share the real cores. `start/main.py` leaves them out where it joins a cluster.
+        "ray_kwargs.ray_init.num_cpus": 12 + 4 * recipe.n_gpus,
+        "ray_kwargs.ray_init.num_gpus": recipe.n_gpus,
+        "ray_kwargs.ray_init.object_store_memory": 256 * MEBIBYTE,
+        "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
+        "actor_rollout_ref.model.override_config.attn_implementation": (
+            PACKED_ATTENTION if recipe.worker.actor.padding_free else "sdpa"
+        ),
+        **dict.fromkeys(COMPILED, False),
         # The workers of agent loops compute the rewards themselves; verl's own need a reward process.
         "reward.num_workers": 0 if recipe.trainer.patches else 1,
         "data.dataloader_num_workers": 0,  # every worker is a process that imports torch again
@@ -99,32 +111,6 @@ def _threads(ranks: int) -> int:
     that outnumber cores wait for one another: with all cores, generating took twice as long on two cores.
     """
     return max(1, len(os.sched_getaffinity(0)) // 2 // ranks)
-
-
-def _local_ray(ranks: int) -> dict[str, Any]:
-    """Sizes of the Ray that the trainer starts; `start/main.py` leaves them out where it joins a cluster.
-
-    The slots are logical: verl schedules by GPU slots alone, and its actors only wait or share the real cores.
-    """
-    return {
-        "ray_kwargs.ray_init.num_cpus": 12 + 4 * ranks,
-        "ray_kwargs.ray_init.num_gpus": ranks,
-        "ray_kwargs.ray_init.object_store_memory": 256 * MEBIBYTE,
-    }
-
-
-def _models(recipe: Recipe) -> dict[str, Any]:
-    """The plug-in, an attention that CPUs have, and no compilation."""
-    attention = PACKED_ATTENTION if recipe.worker.actor.padding_free else "sdpa"
-    return {
-        "actor_rollout_ref.model.external_lib": f"{PACKAGE}.engine",
-        "actor_rollout_ref.model.override_config.attn_implementation": attention,
-        **{
-            f"actor_rollout_ref.{role}.{place}use_torch_compile": False
-            for role in ("actor", "ref")
-            for place in ("", "fsdp_config.")
-        },
-    }
 
 
 def _bucket_megabytes(model: Shape | None) -> int:

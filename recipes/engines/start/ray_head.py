@@ -14,14 +14,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-PARAMETERS = {
-    "num_cpus": "num_cpus",
-    "num_gpus": "num_gpus",
-    "object_store_memory": "object_store_memory",
-    "include_dashboard": "include_dashboard",
-    "_temp_dir": "temp_dir",
-}
-"""Keys of `ray_kwargs.ray_init` that a head node takes -> their names in Ray's `RayParams`."""
+PARAMETERS = ("num_cpus", "num_gpus", "object_store_memory", "include_dashboard", "_temp_dir")
+"""Keys of `ray_kwargs.ray_init` that a head node takes; Ray's `RayParams` has them without the underscore."""
 STOP_SECONDS = 10.0
 
 
@@ -50,7 +44,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen[str]:
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # prestarted workers would idle: ours are forked
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "30")  # not 60: a dead GCS does not come back
     os.environ.setdefault("RAY_enable_metrics_collection", "0")  # nobody reads them
-    known = {name: ray_init[key] for key, name in PARAMETERS.items() if key in ray_init}
+    known = {key.lstrip("_"): ray_init[key] for key in PARAMETERS if key in ray_init}
     return subprocess.Popen(
         [sys.executable, "-m", "recipes.engines.start.ray_head", json.dumps(known)],
         stdin=subprocess.PIPE,
