@@ -66,11 +66,11 @@ def is_complete(package: Distribution) -> bool:
 def repair(venv: Path) -> list[str]:
     """Remove pip's records of half-installed packages, so that pip installs these again; return the records' names."""
     forgotten = []
-    for site, package in _packages(venv):
+    for package in _packages(venv):
         if not is_complete(package):
             folder = Path(str(vars(package)["_path"]))  # its .dist-info; importlib.metadata has no public name for it
             forgotten.append(folder.name)
-            shutil.rmtree(site / folder.name)
+            shutil.rmtree(folder)
     for leftover in venv.glob(f"{SITE}/~*"):
         shutil.rmtree(leftover, ignore_errors=True)
     return forgotten
@@ -78,25 +78,18 @@ def repair(venv: Path) -> list[str]:
 
 def wrong(venv: Path, wanted: list[str]) -> list[str]:
     """Return the pins that the environment lacks, or has only in part or in another version."""
-    have: dict[str, str] = {}
-    broken: set[str] = set()
-    for _, package in _packages(venv):
-        name = _normal(package.metadata["Name"] or "")
-        have[name] = package.version
-        if not is_complete(package):
-            broken.add(name)
+    whole = {_normal(package.metadata["Name"]): package.version for package in _packages(venv) if is_complete(package)}
     problems = []
     for pin in wanted:
         name, _, version = pin.partition("==")
-        installed = have.get(_normal(name), "")
-        if installed.split("+")[0] != version.split("+")[0] or _normal(name) in broken:
-            problems.append(f"{pin} (found {installed or 'nothing'})")
+        installed = whole.get(_normal(name), "nothing whole")
+        if installed.split("+")[0] != version.split("+")[0]:
+            problems.append(f"{pin} (found {installed})")
     return problems
 
 
-def _packages(venv: Path) -> list[tuple[Path, Distribution]]:
-    """The distributions of an environment, with the folder that each lies in."""
-    return [(site, package) for site in sorted(venv.glob(SITE)) for package in distributions(path=[str(site)])]
+def _packages(venv: Path) -> list[Distribution]:
+    return list(distributions(path=[str(site) for site in sorted(venv.glob(SITE))]))
 
 
 def _normal(name: str) -> str:

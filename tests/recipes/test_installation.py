@@ -65,9 +65,9 @@ def test_what_is_half_installed_is_forgotten(site, tmp_path, damage):
     assert installation.repair(tmp_path) == installation.wrong(tmp_path, pins) == []
     damage(site)
     (site / "~econd").mkdir()
-    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found 1.0)"]
+    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found nothing whole)"]
     assert installation.repair(tmp_path) == ["second-1.0.dist-info"]
-    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found nothing)"]
+    assert installation.wrong(tmp_path, pins) == ["second==1.0 (found nothing whole)"]
     assert not (site / "~econd").exists(), "what pip was removing"
 
 
@@ -78,7 +78,7 @@ def test_what_debians_pip_has_built_is_whole_while_its_files_are_there(site, tmp
     (legacy / "installed-files.txt").write_text("../second.py\nPKG-INFO\n../__pycache__/second.cpython-311.pyc\n")
     assert installation.wrong(tmp_path, ["second==1.0"]) == []
     (site / "second.py").unlink()
-    assert installation.wrong(tmp_path, ["second==1.0"]) == ["second==1.0 (found 1.0)"]
+    assert installation.wrong(tmp_path, ["second==1.0"]) == ["second==1.0 (found nothing whole)"]
 
 
 SCRIPT = """\
