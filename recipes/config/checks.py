@@ -9,7 +9,7 @@ from typing import Any
 from recipes.config import objective, rewards
 from recipes.config.accounting import divisors, nearest
 from recipes.config.accounting import problems as batches
-from recipes.config.names import NATIVE, PREFIX, easyr1_defaults, instead_on_verl, native, verl_defaults
+from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_verl, native, verl_defaults
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
 from recipes.errors import RecipeError, raise_together
@@ -47,7 +47,7 @@ def _of_the_other(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
         for name, value in recipe.easyr1.items():
             what = f"{name} is a key of EasyR1, and the engine is verl"
             fix = instead_on_verl(name, value) or "leave it out, or use ENGINE=easyr1"
-            yield RecipeError(what, where=recipe.source_of(f"{PREFIX}{name}").where, fix=fix)
+            yield RecipeError(what, where=recipe.source_of(f"{OF_EASYR1}{name}").where, fix=fix)
         return
     for name in sorted(native(recipe).keys() - easyr1_defaults().keys()):
         what = f"{name} is a key of verl, and the engine is EasyR1"
@@ -228,7 +228,7 @@ def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
 
 
 def _bare(path: str) -> str:
-    return path.removeprefix(NATIVE).removeprefix(PREFIX)
+    return path.removeprefix(NATIVE).removeprefix(OF_EASYR1)
 
 
 def _holds(recipe: Recipe, key: str, values: Any) -> bool:

@@ -26,7 +26,7 @@ from recipes.settings.keys import VERL_GROUPS, groups
 from recipes.settings.layers import EASYR1, NATIVES, VERL, flatten, open_leaf
 from recipes.yaml_text import flow, parse, read
 
-NATIVE, PREFIX = f"{VERL}.", f"{EASYR1}."
+NATIVE, OF_EASYR1 = f"{VERL}.", f"{EASYR1}."
 REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
 REWARD_KEY = "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
@@ -123,7 +123,7 @@ def canonical(written: str, source: Source) -> str:
     if written in NATIVES:  # its entries would pass by the recipe's keys
         fix = f"write {written}.KEY=value for each"
         raise RecipeError(f"{written} is a group of keys", where=source.where, fix=fix)
-    if written.startswith(PREFIX) and (own := of_easyr1(written, source.where)):
+    if written.startswith(OF_EASYR1) and (own := of_easyr1(written, source.where)):
         return own
     name = written.removeprefix(NATIVE)
     if name == written and (name in leaves(Recipe) or open_leaf(Recipe, name)):
@@ -295,13 +295,13 @@ def of_easyr1(written: str, where: str) -> str | None:
 
     Raises RecipeError for a name with `easyr1.` before it that EasyR1 does not have.
     """
-    name = written.removeprefix(PREFIX)
+    name = written.removeprefix(OF_EASYR1)
     same = next((each for each in (name, table(ON_VERL).get(name)) if each in leaves(Recipe)), None)
     in_mapping = any(easyr1_defaults().get(group) == {} for group in groups(name))
     if name != written and not (same or in_mapping or name in easyr1_defaults()):
         fix = did_you_mean(name, easyr1_defaults()) or "see verl/trainer/config.py of EasyR1"
         raise RecipeError(f"EasyR1 has no key {name}", where=where, fix=fix)
-    return same or (f"{PREFIX}{name}" if in_mapping or name in easyr1_defaults() else None)
+    return same or (f"{OF_EASYR1}{name}" if in_mapping or name in easyr1_defaults() else None)
 
 
 def instead_on_verl(name: str, value: Any) -> str:
