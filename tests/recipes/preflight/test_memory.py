@@ -195,6 +195,17 @@ def test_weights_are_sharded_over_the_group_that_the_engine_is_given(monkeypatch
     assert plans.plan_of(recipe_on(monkeypatch, H200, 8, *of_two)).ranks == 2
 
 
+@pytest.mark.parametrize(("environ", "responses"), [({}, 5), ({"RECIPES_PATCHES": "0"}, 1), ({"ENGINE": "easyr1"}, 1)])
+def test_a_picture_counts_once_for_its_responses_where_the_tower_sees_it_once(monkeypatch, environ, responses):
+    plan = plans.plan_of(recipe_on(monkeypatch, H200, 2, task="number_game", TINY="0", **environ))
+    assert plan.show_once == responses
+    token, cut = plan.activations(recompute=False)
+    alone = plan.shape.activations(recompute=False, liger=plan.liger)
+    shown = plan.image_share * plan.shape.image_activations(recompute=False)
+    assert token == pytest.approx(alone + shown / responses)
+    assert cut == (plan.longest * shown if responses > 1 else 0)
+
+
 def test_unchanged_verl_keeps_the_reference_in_the_type_of_its_weights(monkeypatch):
     made = {patches: plans.plan_of(recipe_on(monkeypatch, H200, 8, RECIPES_PATCHES=patches)) for patches in "01"}
     assert {patches: plan.reference_bytes for patches, plan in made.items()} == {"0": 4, "1": 2}
