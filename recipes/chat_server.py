@@ -88,8 +88,11 @@ class ChatServer:
         return owners.get(self.model)
 
     def _error(self, error: Exception) -> RecipeError:
+        import openai
+
+        reached = isinstance(error, openai.BadRequestError)  # for instance, fewer positions than --max_tokens wants
+        fix = "change what it names" if reached else "check its address (with /v1), that it runs, and OPENAI_API_KEY"
+        what = "refuses the request" if reached else "gave no answer"
         return RecipeError(
-            f"the server gave no answer: {str(error)[:300]}",
-            where=self.api_base,
-            fix="check its address (with /v1), that it runs, and OPENAI_API_KEY; finished answers are kept",
+            f"the server {what}: {str(error)[:300]}", where=self.api_base, fix=f"{fix}; finished answers are kept"
         )

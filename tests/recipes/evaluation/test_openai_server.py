@@ -69,6 +69,8 @@ def test_what_cannot_be_asked_is_named(ask, server):
     assert "data.apply_chat_template_kwargs" in error.where
     server.statuses = [401]
     assert "OPENAI_API_KEY" in mistake(lambda: ask(concurrency=1), "scripted 401").fix
+    server.statuses = [400]
+    assert "change what it names" in mistake(lambda: ask(concurrency=1), "scripted 400").fix
 
 
 @pytest.mark.parametrize(
