@@ -85,7 +85,7 @@ class Result:
         data = self.identity["data"]
         made = f", made from {data['made_from']}" if data["made_from"] else ""
         notes = [f"data: {shown_path(Path(data['path']))}, {counted(data['rows'], 'row')}{made}"]
-        if unasked := data["rows"] - self.sampled.questions:
+        if unasked := data["questions"] - self.sampled.questions:
             notes.append(
                 f"not asked: {counted(unasked, 'row')} with a prompt above data.max_prompt_length, as in training"
             )

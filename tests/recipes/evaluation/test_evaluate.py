@@ -102,6 +102,7 @@ def test_only_what_the_cache_lacks_is_generated(world, reward_path):
     again, same = world.run(world.plan(limit=10))
     assert (len(asked), world.started, same) == (10, ["model"], folder), "a model that is not needed is not loaded"
     assert again.models == first.models
+    assert not any("not asked" in note for note in first.notes), "the limit leaves out no long prompts"
     world.run(world.plan())
     assert asked == list(range(30)), "a larger limit asks only what is new"
     world.run(world.plan(limit=5, fresh=True))
