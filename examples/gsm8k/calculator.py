@@ -10,6 +10,7 @@ import ast
 import json
 import operator
 import re
+import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,8 @@ from verl.tools.function_tool import function_tool
 
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 LONGEST = 200  # characters of an expression
+# Python warns of expressions such as 3and4, which a model may write: `ast.parse` names their file <unknown>.
+warnings.filterwarnings("ignore", category=SyntaxWarning, module="<unknown>")
 
 
 @function_tool
