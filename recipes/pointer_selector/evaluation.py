@@ -88,18 +88,6 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
     return table
 
 
-@torch.no_grad()
-def sampled_kl(
-    policy: PointerPolicy, reference: PointerPolicy, data: PointerData, queries: np.ndarray, shots: int
-) -> float:
-    """Return KL(policy || reference) of whole sequences, in nats; unbiased, from sampled sequences."""
-    policy.eval()
-    query, pool, mask = (x.to(policy.device) for x in data.inputs(queries))
-    inputs = query, pool, mask
-    picks = sample(policy, policy.encode(*inputs), shots, KL_DRAWS, torch.Generator().manual_seed(0))
-    return float(exact_kl(policy, reference, inputs, picks).mean())
-
-
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
     """Return whether the frozen model answers each query right; for picks [Q, N, S], the mean over N sequences."""
     correct = model.outcome(data, queries, picks).correct.double()
@@ -134,6 +122,7 @@ class Validator:
         self.shots, self.shot_num, self.model = recipe.validation.shots, shot_num(recipe, train), prepared.model
         self.parts = {"val": (validation, np.arange(len(validation))), "train": (train, some)}
 
+    @torch.no_grad()
     def __call__(self, policy: PointerPolicy, reference: PointerPolicy | None) -> dict[str, float]:
         """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
@@ -158,8 +147,10 @@ class Validator:
             raise RecipeError(f"no candidate has {self.shots} picks", where="validation.shots", fix=fix)
         if reference is not None:
             data, queries = self.parts["val"]
-            kl = sampled_kl(policy, reference, data, queries[:KL_QUERIES], self.shot_num)
-            metrics["val-aux/pointer_selector/kl_on_policy"] = kl
+            query, pool, mask = (x.to(policy.device) for x in data.inputs(queries[:KL_QUERIES]))
+            inputs, generator = (query, pool, mask), torch.Generator().manual_seed(0)
+            picks = sample(policy, policy.encode(*inputs), self.shot_num, KL_DRAWS, generator)
+            metrics["val-aux/pointer_selector/kl_on_policy"] = float(exact_kl(policy, reference, inputs, picks).mean())
         return metrics
 
 

@@ -23,7 +23,7 @@ from recipes.config.schema import leaves
 from recipes.errors import RecipeError
 from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
-from recipes.pointer_selector.config import CurriculumConfig, GrpoConfig, PointerRecipe, RceConfig
+from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, RceConfig
 from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.preparation import Prepared, shot_num
@@ -68,11 +68,6 @@ def next_beta(beta: float, kl: float) -> float:
     elif kl < KL_LOW:
         beta /= KL_FACTOR
     return min(BETA_MAX, max(BETA_MIN, beta))
-
-
-def candidates_kept(epoch: int, epochs: int, config: CurriculumConfig) -> int:
-    """Return how many of each group's best candidates an epoch (counted from 0) trains on; 0 means all."""
-    return config.early_candidates if epoch < config.early_share * epochs else config.late_candidates
 
 
 Tables = dict[str, Tensor]
@@ -283,8 +278,11 @@ class Trainer:
 
     def _phase(self, phase: str) -> str:
         """Train a phase from its beginning; returns how it ended."""
-        if phase == "grpo":
-            self._begin_grpo()
+        if phase == "grpo":  # from the best warm-up policy, which is also the reference of the KL term
+            self._load(self.folder / selector.WARM_UP)
+            self._save(selector.BEST)  # an interrupted phase may have left another one
+            self.reference = deepcopy(self.policy).eval()
+            self.tables["reference"] = logged_log_probs(self.policy, self.train)
         settings, patience = self._settings(phase), self.recipe.trainer.early_stop_patience
         trained, decay = self.policy.parameters(), self.recipe.trainer.weight_decay
         optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=decay, fused=True)
@@ -299,13 +297,6 @@ class Trainer:
             curves.append(self._validate(phase, epoch + 1, means, curves))
             stale = 0 if curves[-1][1] > highest else stale + 1
         return f"ran all {settings.epochs} epochs"
-
-    def _begin_grpo(self) -> None:
-        """Start from the best warm-up policy, which is also the reference of the KL term."""
-        self._load(self.folder / selector.WARM_UP)
-        self._save(selector.BEST)  # an interrupted phase may have left another one
-        self.reference = deepcopy(self.policy).eval()
-        self.tables["reference"] = logged_log_probs(self.policy, self.train)
 
     def _epoch(self, phase: str, epoch: int, optimizer: torch.optim.Optimizer, beta: float) -> dict[str, float]:
         """Train an epoch, counted from 0; returns the means of its metrics, and the largest ratio."""
@@ -333,7 +324,9 @@ class Trainer:
         if phase == "rce":
             loss, metrics = rce_step(*inputs, tau(done, total, rce.tau_start, rce.tau_end))
         else:
-            keep = candidates_kept(grpo.epochs * done // total, grpo.epochs, grpo.curriculum)
+            epoch, curriculum = grpo.epochs * done // total, grpo.curriculum
+            is_early = epoch < curriculum.early_share * grpo.epochs
+            keep = curriculum.early_candidates if is_early else curriculum.late_candidates
             loss, metrics = grpo_step(*inputs, grpo, beta, keep)
         lr = learning_rate(done, total, self._settings(phase).lr, trainer.warmup_share)
         optimizer.param_groups[0]["lr"] = lr

@@ -123,7 +123,7 @@ def upstream_table() -> str:
         (
             f"`{each.apply.__name__}`" + (", stays" if each.needed else ""),
             PLACES[each.place],
-            _first_paragraph(inspect.getdoc(each.apply)),
+            (inspect.getdoc(each.apply) or "").split("\n\n")[0].replace("\n", " "),
             each.gain,
             each.pull_request,
         )
@@ -144,10 +144,6 @@ def engine_table() -> str:
             for node in methods
         ],
     )
-
-
-def _first_paragraph(text: str | None) -> str:
-    return (text or "").split("\n\n")[0].replace("\n", " ")
 
 
 def results_table(results: Sequence[Path]) -> str:

@@ -105,16 +105,13 @@ def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Epi
     for start in range(0, size, settings.rounds):
         part = deals[start : start + settings.rounds]
         appearance = settings.appearance(split, rng)
-        codes, taps = tuple(deal.code for deal in part), tuple(_tap(deal, rng) for deal in part)
-        episodes.append(
-            Episode(**vars(appearance), split=split, number=start // settings.rounds, deals=codes, taps=taps)
-        )
+        codes, taps = tuple(deal.code for deal in part), list[int]()
+        for deal in part:
+            wrong = [position for position in POSITIONS if position != deal.answer]
+            taps.append(rng.choice(wrong) if rng.random() < MISTAKES else deal.answer)
+        number = start // settings.rounds
+        episodes.append(Episode(**vars(appearance), split=split, number=number, deals=codes, taps=tuple(taps)))
     return episodes
-
-
-def _tap(deal: Deal, rng: random.Random) -> int:
-    wrong = [position for position in POSITIONS if position != deal.answer]
-    return rng.choice(wrong) if rng.random() < MISTAKES else deal.answer
 
 
 class Journal:

@@ -79,7 +79,11 @@ def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
     for deal in all_deals():
         every[deal.light, deal.answer].append(deal)
     part = slice(HELD_OUT) if split == "test" else slice(HELD_OUT, None)
-    return {cell: sorted(deals, key=_hash)[part] for cell, deals in every.items()}
+
+    def digest(deal: Deal) -> bytes:
+        return hashlib.sha256(deal.code.encode()).digest()
+
+    return {cell: sorted(deals, key=digest)[part] for cell, deals in every.items()}
 
 
 def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
@@ -98,10 +102,6 @@ def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
 def _cycle(deals: list[Deal], rng: random.Random) -> Iterator[Deal]:
     while True:
         yield from rng.sample(deals, len(deals))
-
-
-def _hash(deal: Deal) -> bytes:
-    return hashlib.sha256(deal.code.encode()).digest()
 
 
 # Options of the page that an episode's appearance sets, with their values as in game.js; the first is the default.
