@@ -198,7 +198,7 @@ class _Part:
         system = _text(conversion.system_prompt, "data.system_prompt") if conversion.system_prompt else ""
         template = _compiled(conversion.template) if conversion.template else None
         places: dict[str, Place] = {}
-        truths: list[tuple[str, Place]] = []  # the type of the first one in verl's column, which has one type
+        kinds: dict[str, Place] = {}  # of verl's truths, which are a column of one type
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
@@ -209,9 +209,10 @@ class _Part:
                     raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
                 finished = record.finished if conversion.columns.engine == "verl" else None
                 if finished and (kind := KINDS.get(type(finished["reward_model"]["ground_truth"]))):
-                    truths = truths or [(kind, record.place)]
-                    if kind != truths[0][0]:
-                        what = f"the ground truth is {kind}, and that of {truths[0][1]} is {truths[0][0]}"
+                    kinds.setdefault(kind, record.place)
+                    first, place = next(iter(kinds.items()))
+                    if kind != first:
+                        what = f"the ground truth is {kind}, and that of {place} is {first}"
                         raise RecordError(what, record.place, 'give all truths one type, for instance text: "5"')
             except RecordError as error:
                 mistakes.add(error)
