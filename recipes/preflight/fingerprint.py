@@ -53,8 +53,10 @@ class Attempt:
 
 def fingerprint(recipe: Recipe) -> Attempt:
     """Return the attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
-    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe), REWARD: _reward(recipe)}
+    reward = reward_call(recipe)
+    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe)}
     content |= {
+        REWARD: reward_files(*reward, recipe.engine) if reward else None,
         TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
         VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
     }
@@ -105,11 +107,6 @@ def _decides_order(name: str) -> bool:
     """Return whether content decides the order of the rows; if it changed, the saved dataloader state is useless."""
     leaf = leaves(Recipe).get(name)
     return leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
-
-
-def _reward(recipe: Recipe) -> dict[str, str] | None:
-    call = reward_call(recipe)
-    return reward_files(*call, recipe.engine) if call else None
 
 
 def _model(recipe: Recipe) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from recipes.config import Recipe
 from recipes.config import gpus as plans
+from recipes.config.resolve import MODEL
 from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, MemoryPlan, Phase, gpu_phases, host_phase
 from recipes.memory.shape import SIZES
 
-MODEL = "worker.actor.model.model_path"
 SHARE = fit.KEYS["utilization"]
 MOST_WAYS = 6
 """The most changes that an error proposes."""

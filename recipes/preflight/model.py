@@ -12,6 +12,7 @@ from typing import Any
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import divisors
 from recipes.config.names import template_arguments
+from recipes.config.resolve import MODEL
 from recipes.config.schema import module_names
 from recipes.errors import RecipeError, counted
 from recipes.files import json_sha256, write_json
@@ -29,7 +30,7 @@ from recipes.model_files import (
 from recipes.paths import model_dir
 from recipes.preflight.child import ask
 
-MODEL, TARGETS = "worker.actor.model.model_path", "worker.actor.model.lora.target_modules"
+TARGETS = "worker.actor.model.lora.target_modules"
 POINTER_BYTES = 1024
 """A smaller weight file is a git-lfs pointer."""
 

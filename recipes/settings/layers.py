@@ -186,7 +186,9 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     """pydantic's complaint about the first wrong key, with the layer that set it; the others by name."""
     by_key: dict[str, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
-        by_key.setdefault(_key_of(schema, detail), []).append(detail)
+        path = ".".join(map(str, detail["loc"]))  # with list positions, and the names of a union's members
+        key = next((name for name in (path, *groups(path)) if name in leaves(schema)), path)
+        by_key.setdefault(key, []).append(detail)
     (path, details), *others = by_key.items()
     value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
@@ -196,9 +198,3 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
         where=sources.get(path, DEFAULT).where,
         fix=meant or (f"give a value such as {flow(leaf.default)}" if leaf and leaf.default else wanted),
     )
-
-
-def _key_of(schema: type[BaseModel], detail: ErrorDetails) -> str:
-    """The dotted key of an error, without list positions and the names of a union's members."""
-    path = ".".join(map(str, detail["loc"]))
-    return next((name for name in (path, *groups(path)) if name in leaves(schema)), path)
