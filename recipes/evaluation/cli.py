@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -16,7 +14,6 @@ from rich.text import Text
 
 from recipes.errors import reported_errors
 from recipes.evaluation.options import Options
-from recipes.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from recipes.evaluation.report import Result
@@ -63,7 +60,7 @@ def run_evaluation(options: Options) -> tuple[Result, Path]:
     for subject in plan.subjects:
         if subject.note:
             log(f"note: {subject.note}")
-    return run(plan, progress_of)
+    return run(plan)
 
 
 def evaluate(options: Options) -> None:
@@ -74,14 +71,6 @@ def evaluate(options: Options) -> None:
         print("stopped; what was generated is kept: the same command goes on from there", file=sys.stderr)
         raise typer.Exit(130) from None
     print_result(result, folder)
-
-
-@contextmanager
-def progress_of(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar in the form that `recipes.evaluation.evaluate.run` takes."""
-    with progress_bar() as bars:
-        bar = bars.add_task(text, total=total)
-        yield lambda count: bars.advance(bar, count)
 
 
 def print_result(result: Result, folder: Path) -> None:

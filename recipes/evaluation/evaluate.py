@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,12 +22,10 @@ from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report import ModelResult, Result, Samples, draw_all, html_page
 from recipes.evaluation.scoring import Reward
 from recipes.files import whole_folder, write_whole
+from recipes.progress_bar import progress_bar
 from recipes.responses.measures import Measures, Summary, main_metric, metric_of
 from recipes.responses.scored import Sampling, ScoredResponse
 from recipes.statistics import counted_questions
-
-# A function that shows progress: given a text and a total it returns a context whose value takes increments.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
     return passes
 
 
-def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
+def run(plan: EvaluationPlan) -> tuple[Result, Path]:
     """Generate missing responses, score and judge them; write `filter_out` if asked for, and the report's folder.
 
     The folder is written whole or not at all.
@@ -75,7 +73,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     if plan.fresh:
         for each in passes:
             each.file.forget()
-    _generate(plan, passes, questions, progress)
+    _generate(plan, passes, questions)
     unasked = set[int]().union(*(each.file.unasked for each in passes))
     questions = [question for question in questions if question.row not in unasked]
     if not questions:
@@ -83,8 +81,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
-        with progress("score", len(questions)) as advance:
-            judged = _judge(plan.reward, passes, questions, advance)
+        judged = _judge(plan.reward, passes, questions)
         _collect(passes, questions, judged, folder, samples)
         _refuse_failed(passes)
         result = _result(plan, identity, passes, questions, target)
@@ -95,7 +92,7 @@ def run(plan: EvaluationPlan, progress: Progress) -> tuple[Result, Path]:
     return result, target
 
 
-def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question], progress: Progress) -> None:
+def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[Question]) -> None:
     """Fill the caches, one model after the other; a model is loaded alone, and only if it has answers to generate."""
     longest = max(each.sampling.max_tokens for each in passes)
     for subject in plan.subjects:
@@ -107,14 +104,15 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
             for file in files.values():
                 stack.enter_context(file.for_writing())
             count = sum(len(file.missing(questions)) for file in files.values())
-            advance = stack.enter_context(progress(f"generate: {subject.name}", count))
+            bars = stack.enter_context(progress_bar())
+            bar = bars.add_task(f"generate: {subject.name}", total=count)
             sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
             for each in mine:
                 stream = with_images(plan.data, each.file.missing(questions))
                 try:
                     for group in sampler.generate(stream, each.sampling):
                         each.file.append(group)
-                        advance(1)
+                        bars.advance(bar)
                 except RecipeError as error:
                     ready = len(questions) - len(each.file.missing(questions))
                     hint = f"{ready} of {len(questions)} questions are answered: the same command goes on from there"
@@ -122,13 +120,13 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
 
 
 def _judge(
-    reward: Reward, passes: Sequence[Pass], questions: Sequence[Question], advance: Callable[[int], None]
+    reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]
 ) -> list[dict[str, list[ScoredResponse]]]:
     """For each question, the scores of its responses by pass."""
     judged: list[dict[str, list[ScoredResponse]]] = []
-    for question in questions:
-        judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
-        advance(1)
+    with progress_bar() as bars:
+        for question in bars.track(questions, description="score"):
+            judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
     every = [each for passed in judged for scored in passed.values() for each in scored]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
     lowest = min(each.score for each in every)
@@ -210,7 +208,7 @@ def _result(
     questions: Sequence[Question],
     target: Path,
 ) -> Result:
-    measured = {each.key: each.measures for each in passes}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     models = {
         subject.label: ModelResult(
             name=subject.name,
@@ -227,7 +225,7 @@ def _result(
         judged = probe(models["model"].passes["sampled"], plan.batch)
         headline = judged.recommendation
     elif plan.kind == "comparison":
-        compared = compare(measured, [question.row for question in questions])
+        compared = compare({each.key: each.measures for each in passes}, [question.row for question in questions])
         headline = compared.headline
     else:
         headline = _headline_of_one(models["model"].passes, plan.sampled.n)
@@ -239,7 +237,7 @@ def _result(
         kind=plan.kind,
         task=plan.task,
         identity=identity,
-        made_by=_made_by(),
+        made_by={"command": paths.command_line(), "commit": paths.git_commit(), "time": now},
         models=models,
         headline=headline,
         probe=judged,
@@ -259,8 +257,3 @@ def _headline_of_one(passes: dict[str, Summary], n: int) -> Headline:
         f"{n} sampled answers {more.value}."
     )
     return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")
-
-
-def _made_by() -> dict[str, str | None]:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"command": paths.command_line(), "commit": paths.git_commit(), "time": now}

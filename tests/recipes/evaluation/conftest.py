@@ -1,6 +1,5 @@
 """A small task, a scripted model and a scripted OpenAI-compatible server."""
 
-import contextlib
 import hashlib
 import importlib
 import json
@@ -128,11 +127,6 @@ class ScriptedSampler:
         self.closed = True
 
 
-@contextlib.contextmanager
-def silent(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    yield lambda count: None
-
-
 class ScriptedServer:
     """What a server answers, below the HTTP client; tests change it before and look at `requests` behind."""
 
@@ -202,7 +196,6 @@ class World:
         pq.write_table(pa.Table.from_pylist([row(i) for i in range(count)]), self.data)
         self.samplers = {"model": ScriptedSampler(0.5), "old": ScriptedSampler(0.3), "new": ScriptedSampler(0.7)}
         self.started: list[str] = []
-        self.totals: dict[str, int] = {}  # text of each progress bar -> its total
 
         def start(subject: EvaluatedModel, *args: Any) -> ScriptedSampler:
             self.started.append(subject.name)
@@ -224,11 +217,7 @@ class World:
         return self.plan(subjects=subjects, greedy=GREEDY, batch=None, **changes)
 
     def run(self, plan: EvaluationPlan) -> tuple[Result, Path]:
-        def progress(text: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
-            self.totals[text] = total
-            return silent(text, total)
-
-        return evaluate.run(plan, progress)
+        return evaluate.run(plan)
 
 
 @pytest.fixture
