@@ -62,8 +62,8 @@ def mean_with_interval(
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         raise ValueError("no values")
-    if repeated(clusters):
-        return _clustered(data, clusters or (), bounds, unit)
+    if clusters is not None and len(set(clusters)) < len(clusters):
+        return _clustered(data, clusters, bounds, unit)
     if bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
         return _wilson(int(data.sum()), data.size)
     if np.ptp(data) <= _noise(data):
@@ -136,11 +136,6 @@ def standard_error(values: Sequence[float] | np.ndarray, clusters: Sequence[Hash
 def counted_questions(questions: int, different: int) -> str:
     """The number of questions in words, and of different ones where some repeat."""
     return counted(questions, "question") + ("" if different == questions else f", {different:,} of them different")
-
-
-def repeated(clusters: Sequence[Hashable] | None) -> bool:
-    """Return whether several values belong to one question."""
-    return clusters is not None and len(set(clusters)) < len(clusters)
 
 
 def difference_of_shares(won: int, lost: int, questions: int) -> Interval:

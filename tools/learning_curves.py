@@ -15,10 +15,10 @@ import typer
 from recipes.drawing import BAD, BLUE, SLATE, STYLE, draw_means, interval_ends
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import relative_to_cwd
-from recipes.responses.files import pair, read_responses
+from recipes.responses.files import pair
 from recipes.runs.compare import settings_that_differ
 from recipes.runs.folder import ATTEMPT, read
-from recipes.runs.validations import may_show_images, validation_files
+from recipes.runs.validations import read_validations
 from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -59,15 +59,14 @@ def learning_curve(folder: Path) -> Curve:
             "there is no such run", where=str(folder), fix="`python scripts/monitor.py list` names those there are"
         )
     run = read(folder)
-    images = may_show_images(run.recipe)
-    dumps = {step: read_responses(file, images=images) for step, file in validation_files(folder, run.recipe).items()}
+    dumps, notes = read_validations(folder, run.recipe)
     if len(dumps) < 2:
         raise RecipeError(
             f"a curve needs two validations, and the run has {len(dumps)}",
             where=str(folder / "validation"),
             fix="train with VAL_FREQ set to fewer steps than the run has",
         )
-    paired, notes = None, []
+    paired = None
     try:
         paired = pair(dumps[min(dumps)], dumps[max(dumps)])
     except RecipeError as error:

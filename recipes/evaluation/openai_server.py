@@ -72,13 +72,20 @@ class ServerSampler:
         self._chat.close()
 
     def _ask(self, question: Question, messages: list[dict[str, Any]], sampling: Sampling, sample: int) -> Response:
+        extra: dict[str, Any] = {}
+        if self._chat.owner in TAKES_NEUTRAL:
+            extra |= {**NEUTRAL, "top_k": sampling.top_k}
+        if self._engine.template_arguments:
+            extra["chat_template_kwargs"] = self._engine.template_arguments
+        if question.images and self._engine.processor and self._chat.owner == "vllm":
+            extra["mm_processor_kwargs"] = self._engine.processor
         completion = self._chat.complete(
             messages,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             seed=sampling.request_seed(question.row) + sample,
-            extra_body=self._extra(question, sampling),
+            extra_body=extra,
         )
         if completion.reasoning:
             raise RecipeError(
@@ -88,16 +95,6 @@ class ServerSampler:
                 fix="start the server without its reasoning parser",
             )
         return Response(completion.text, completion.tokens, completion.truncated, None)
-
-    def _extra(self, question: Question, sampling: Sampling) -> dict[str, Any]:
-        extra: dict[str, Any] = {}
-        if self._chat.owner in TAKES_NEUTRAL:
-            extra |= {**NEUTRAL, "top_k": sampling.top_k}
-        if self._engine.template_arguments:
-            extra["chat_template_kwargs"] = self._engine.template_arguments
-        if question.images and self._engine.processor and self._chat.owner == "vllm":
-            extra["mm_processor_kwargs"] = self._engine.processor
-        return extra
 
 
 def _group(row: int, requests: list[Future[Response]]) -> Group:

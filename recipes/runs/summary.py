@@ -41,7 +41,6 @@ CARD = "README.md"
 def close(
     recipe: Recipe,
     files: RunFiles,
-    total: int | None,
     outcome: Outcome | None,
     console: Console,
     task: str,
@@ -57,7 +56,7 @@ def close(
     if outcome and outcome.exit_code:
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
-    rows = results(run, total)
+    rows = results(run)
     judged = findings(Evidence(run.history, recipe, run.validations, run.since))
     alarms = [finding for finding in judged if finding.alarming]
     worse = any(each.status == "failure" or each.rule.name == HELD_OUT for each in alarms)
@@ -67,7 +66,7 @@ def close(
         kept = relative_to_cwd(place / BEST)
         rows.append(("best checkpoint", f"{kept} (step {best.step}, {best.chosen_by['metric']} {number(best.value)})"))
     rows += [("log", str(relative_to_cwd(files.log)))]
-    rows += next_commands(recipe, task, checkpoint, total, os.environ, overrides)
+    rows += next_commands(recipe, task, checkpoint, run.total, os.environ, overrides)
     if checkpoint and checkpoint.model:
         model = relative_to_cwd(checkpoint.model)
         rows.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
@@ -83,9 +82,9 @@ def close(
     return 0
 
 
-def results(run: Run, total: int | None) -> list[tuple[str, str]]:
+def results(run: Run) -> list[tuple[str, str]]:
     """The steps of the experiment, and the first and last of its validations that compare, of all and by source."""
-    rows = [("steps", f"{run.step} of {total}" if total else str(run.step))]
+    rows = [("steps", f"{run.step} of {run.total}" if run.total else str(run.step))]
     if not run.validations:
         return rows
     ends = sorted({min(run.validations), max(run.validations)})

@@ -15,14 +15,6 @@ from recipes.responses.files import ScoredFile, read_responses
 from recipes.runs.metrics import Step, validation
 from recipes.statistics import standard_error
 
-
-def validation_files(run: Path, recipe: Recipe | None) -> dict[int, Path]:
-    """Step -> its validation dump, in order."""
-    folder = dump_folder(run, recipe, "validation")
-    files = {int(file.stem): file for file in folder.glob("*.jsonl") if file.stem.isdecimal()}
-    return dict(sorted(files.items()))
-
-
 DUMPS = ("rollouts", "validation")
 """The kinds of dumps, and their folders in a run's."""
 
@@ -44,7 +36,8 @@ def read_validations(
         since: the first step with the present reward and questions (`folder.compares_since`).
         most: at most so many are read, evenly spaced; None reads all.
     """
-    files = validation_files(run, recipe)
+    found = dump_folder(run, recipe, "validation").glob("*.jsonl")
+    files = dict(sorted((int(file.stem), file) for file in found if file.stem.isdecimal()))
     dumps: dict[int, ScoredFile] = {}
     notes = []
     if earlier := [step for step in files if step < since]:

@@ -102,7 +102,7 @@ def shown_everywhere(name):
     texts = [
         cli("watch", name, "--once")[1],
         cli("compare", name, "other")[1],
-        *map(str, results(runs.read(folder), 12)),
+        *map(str, results(runs.read(folder))),
     ]
     assert cli("report", name)[0] == 0
     page = re.sub(r'<svg.*?</svg>|<p class="note">.*?</p>', "", (folder / "report.html").read_text(), flags=re.DOTALL)
