@@ -14,18 +14,16 @@ from recipes import paths
 from recipes.dumps import ROW_ID
 from recipes.errors import RecipeError
 from recipes.evaluation.cache import ResponseFile, responses_for
-from recipes.evaluation.comparison import Headline, compare
 from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.plan import EvaluationPlan, target_folder
-from recipes.evaluation.probe import probe, write_filtered
 from recipes.evaluation.questions import Question, load_questions, with_images
 from recipes.evaluation.report import ModelResult, Result, Samples, draw_all, html_page
 from recipes.evaluation.scoring import Reward
+from recipes.evaluation.verdicts import compare, headline_of_one, probe, write_filtered
 from recipes.files import whole_folder, write_whole
 from recipes.progress_bar import progress_bar
-from recipes.responses.measures import Measures, Summary, main_metric, metric_of
+from recipes.responses.measures import Measures
 from recipes.responses.scored import Sampling, ScoredResponse
-from recipes.statistics import counted_questions
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def _result(
         compared = compare({each.key: each.measures for each in passes}, [question.row for question in questions])
         headline = compared.headline
     else:
-        headline = _headline_of_one(models["model"].passes, plan.sampled.n)
+        headline = headline_of_one(models["model"].passes, plan.sampled.n)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
         plan.check_filter_out(plan.filter_out)
@@ -244,16 +242,3 @@ def _result(
         comparison=compared,
         filtered=filtered,
     )
-
-
-def _headline_of_one(passes: dict[str, Summary], n: int) -> Headline:
-    sampled, greedy = passes["sampled"], passes["greedy"]
-    main, mean = main_metric([greedy]), "accuracy" if greedy.measure == "accuracy" else "mean_score"
-    first, more = metric_of(main).cell(greedy.figures[main]), metric_of(mean).cell(sampled.figures[mean])
-    ends = f" ({first.ends})" if first.low else ""
-    questions = counted_questions(sampled.questions, sampled.different)
-    text = (
-        f"Greedy {main.replace('_', ' ')} {first.value}{ends} over {questions}; {metric_of(mean).label.lower()} of "
-        f"{n} sampled answers {more.value}."
-    )
-    return Headline("plain", text if greedy.measure == "accuracy" else f"{text} The reward states no accuracy.")

@@ -16,9 +16,8 @@ import numpy as np
 
 from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.errors import counted
-from recipes.evaluation.comparison import Comparison, Headline
-from recipes.evaluation.probe import Filtered, Probe, Verdict
 from recipes.evaluation.questions import Question, data_url, with_images
+from recipes.evaluation.verdicts import Comparison, Filtered, Headline, Probe, Verdict
 from recipes.responses.measures import Cell, Measures, Summary, main_metric, metric_of
 from recipes.responses.scored import ScoredResponse
 from recipes.statistics import NOISE, counted_questions

@@ -1,12 +1,12 @@
-"""Two models on the same questions: what is paired, and what decides the headline."""
+"""Two models on the same questions: what is paired, and what decides; the probe's verdicts around each threshold."""
 
 import pytest
 
-from recipes.evaluation import comparison
-from recipes.evaluation.comparison import LEAST_CHANGED
-from recipes.responses.measures import Measures
+from recipes.evaluation import verdicts
+from recipes.evaluation.verdicts import LEAST_CHANGED, probe
+from recipes.responses.measures import Measures, Summary
 from recipes.responses.scored import ScoredResponse
-from recipes.statistics import mcnemar
+from recipes.statistics import Interval, mcnemar
 
 
 def collected(groups, accuracy, clusters):
@@ -30,7 +30,7 @@ def compare(greedy, sampled=((3,), (3,)), *, accuracy=True, clusters=None):
         groups = [[1.0] * right + [0.0] * (8 - right) for right in rights]
         passes[f"{label}_greedy"] = collected([[score] for score in scores], accuracy, clusters)
         passes[f"{label}_sampled"] = collected(groups, accuracy, clusters)
-    return comparison.compare(passes, [10 * (row + 1) for row in range(len(greedy[0]))])
+    return verdicts.compare(passes, [10 * (row + 1) for row in range(len(greedy[0]))])
 
 
 def test_won_and_lost_name_rows():
@@ -70,7 +70,7 @@ def test_accuracies_between_0_and_1_decide():
         for label, accuracy in (("base", 0.5), ("trained", 0.9))
         for name, n in (("greedy", 1), ("sampled", 8))
     }
-    compared = comparison.compare(passes, range(20))
+    compared = verdicts.compare(passes, range(20))
     assert passes["base_sampled"].summary.groups["mixed"] == 20, "none of a group is wrong or right"
     assert (compared.measure, compared.headline.level) == ("accuracy", "good")
     assert (compared.won, compared.lost) == (list(range(20)), [])
@@ -84,3 +84,39 @@ def test_repeated_questions_are_paired_as_one():
     assert compared.headline.level == "weak", "one of two prompts improved"
     alike = compare(([2.0] * 12, [4.0] * 12), accuracy=False)
     assert "(no interval; 12 won" in alike.headline.text, "all changes are equal"
+
+
+@pytest.mark.parametrize(
+    ("figures", "zero_variance", "reasons", "level", "texts"),
+    [
+        ({}, 0.2, {}, "good", ["Train:", "80.0% of the groups have some variance", "of 32 prompts a step about 26"]),
+        ({}, 0.6, {}, "weak", ["--filter_out", "60.0%", "about 13"]),
+        ({"accuracy": 0.02}, 0.2, {}, "bad", ["fine-tune first"]),
+        ({"accuracy": 0.97}, 0.2, {}, "bad", ["use a harder set"]),
+        ({"score_variance": 0.005}, 0.2, {}, "bad", ["no signal"]),
+        ({"accuracy": 0.02}, 0.2, {"no_answer": 60}, "bad", ["format", "60.0%"]),
+    ],
+)
+def test_one_piece_of_advice(figures, zero_variance, reasons, level, texts):
+    values = {"accuracy": 0.4, "score_variance": 0.15, "group_entropy_bits": 0.6, "truncated": 0.0} | figures
+    intervals = {name: Interval(value, None, None, "") for name, value in values.items()}
+    groups = {"without variance": round(10 * zero_variance)}
+    summary = Summary(None, "accuracy", 10, 10, 100, intervals, groups, reasons, 0, "")
+    judged = probe(summary, 32)
+    assert judged.recommendation.level == level
+    assert all(text in judged.recommendation.text for text in texts)
+    assert (judged.prompts, judged.kept) == (32, pytest.approx(32 * (1 - zero_variance)))
+
+
+@pytest.mark.parametrize("right", [-3.0, 0.1, 1.0, 10.0])
+def test_the_scale_of_the_scores_decides_nothing(right):
+    """GRPO divides by the group's deviation, and 0.1 for right had no signal."""
+    judged = []
+    for scale in (1.0, right):
+        measures = Measures()
+        for count in (0, 2, 3, 5):
+            rights = [float(number < count) for number in range(8)]
+            measures.add([ScoredResponse(scale * right, right, truncated=False) for right in rights])
+        judged.append(probe(measures.summary, 32))
+    assert judged[1] == judged[0]
+    assert judged[0].recommendation.level == "good"
