@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -132,11 +133,11 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
             numbers = [rng.randint(1, settings.max_number) for _ in range(size)]
             yield numbers, rng.randint(1, settings.max_target)
 
-    def first() -> Problem | None:
+    while True:
         found = solved(drawn(), settings.sizes, buckets, seen)
-        return next((each for each in found if isinstance(each, Problem)), None)
-
-    while problem := first():
+        problem = next((each for each in found if isinstance(each, Problem)), None)
+        if problem is None:
+            return
         yield problem
 
 
@@ -195,11 +196,11 @@ def gold_response(solution: str, reasoning: str | None = None) -> str:
 
 def ground_truth(numbers: Sequence[int], target: int) -> str:
     """Return what the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
-    return f'{{"target": {target}, "numbers": [{", ".join(map(str, numbers))}]}}'
+    return json.dumps({"target": target, "numbers": list(numbers)})
 
 
-def rows(problems: Iterable[Problem | Dropped], split: str) -> Iterator[Row | Dropped]:
-    """One row for each problem."""
+def rows(problems: Iterable[Problem | Dropped], split: str, size: int, source: str) -> Iterator[Row | Dropped]:
+    """A row for each of the first `size` problems. Raises RecipeError where the source has fewer."""
     index = 0
     for problem in problems:
         if isinstance(problem, Dropped):
@@ -219,6 +220,10 @@ def rows(problems: Iterable[Problem | Dropped], split: str) -> Iterator[Row | Dr
             },
         )
         index += 1
+        if index == size:
+            return
+    what = f"{size:,} problems were asked for and the source has {index:,} that fit"
+    raise RecipeError(what, where=source, fix=f"give --{split}_size {index} or less")
 
 
 def multiset(row: Row) -> tuple[int, ...]:
@@ -262,18 +267,5 @@ def _splits(settings: Settings, seed: int, source: str, draw: Draw) -> Iterator[
         ("train", settings.train_size, settings.train_buckets),
         ("test", settings.test_size, ("test",)),
     ):
-        problems = _first(size, draw(buckets), f"--{split}_size", f"{source}, buckets {', '.join(buckets)}")
-        facts = {"source": source, "seed": seed, "settings": asdict(settings)}
-        yield Split(split, rows(problems, split), facts, size)
-
-
-def _first(size: int, problems: Iterator[Problem | Dropped], option: str, source: str) -> Iterator[Problem | Dropped]:
-    """The first `size` problems. Raises RecipeError where the source has fewer."""
-    made = 0
-    while made < size:
-        problem = next(problems, None)
-        if problem is None:
-            what = f"{size:,} problems were asked for and the source has {made:,} that fit"
-            raise RecipeError(what, where=source, fix=f"give {option} {made} or less")
-        made += isinstance(problem, Problem)
-        yield problem
+        found = rows(draw(buckets), split, size, f"{source}, buckets {', '.join(buckets)}")
+        yield Split(split, found, {"source": source, "seed": seed, "settings": asdict(settings)}, size)

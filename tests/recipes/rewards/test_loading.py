@@ -23,7 +23,7 @@ def test_unusable_files_are_named(tmp_path, text, location):
 
 def test_gold_answers_pass_and_a_false_one_is_shown():
     score = load_reward("reward_functions/countdown.py").compute_score
-    right, wrong = rows([GOOD, WRONG], "test")
+    right, wrong = rows([GOOD, WRONG], "test", 2, "a list")
     require_full_marks(right, score)
     error = mistake(lambda: require_full_marks(wrong, score), "test row 1")
     assert "wrong_value" in str(error)
