@@ -85,7 +85,6 @@ class ChromiumScreen:
             self._page.wait_for_selector("#game[data-phase]", timeout=LOADING_MS)
             self._state = self._page.evaluate(STATE)
             has_characters = appearance.lang != "zh" or self._page.evaluate(HAS_CHINESE)
-            self._centres = self._page.evaluate(CENTRES)
         if self._state["phase"] != "choose":
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
             raise RecipeError(f"the page refuses: {why}", where=address, fix="give options that the page knows")
@@ -95,6 +94,8 @@ class ChromiumScreen:
                 where="lang=zh",
                 fix="install one (Debian: apt-get install fonts-noto-cjk), or leave zh out of the languages",
             )
+        with self._naming("the browser does not answer"):
+            self._centres = self._page.evaluate(CENTRES)
 
     def screenshot(self) -> bytes:
         """The window as PNG, one image pixel for each CSS pixel."""

@@ -79,6 +79,10 @@ def test_nothing_overlaps_or_leaves_the_screen(screen, size):
                 assert across or bottom <= other[1] + 0.5 or other[3] <= top + 0.5, (index, other)
 
 
+def test_a_page_that_refuses_its_options_says_why(screen):
+    assert "theme" in mistake(lambda: screen.open(DEALS, Appearance(theme="neon")), "the page refuses").what
+
+
 @pytest.mark.parametrize("victim", ["browser", "driver"])
 def test_a_browser_or_playwrights_driver_that_dies(chromium_path, victim):
     """The driver dies with Ctrl-C, which a terminal sends to every process."""
