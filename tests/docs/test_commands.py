@@ -44,9 +44,9 @@ def users_folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text("".join(json.dumps(picture) + "\n" for picture in part))
     for i in range(300):
         Image.new("RGB", (32, 32), (i % 256, i // 256, 0)).save(tmp_path / f"{i}.png")
-    for name in ("reward.py", "my_config.yaml"):
-        source = "my_reward.py" if name == "reward.py" else "my_recipe.yaml"
-        copyfile(tmp_path / source, tmp_path / name)
+    for name in ("reward.py", "style.py"):
+        copyfile(tmp_path / "my_reward.py", tmp_path / name)
+    copyfile(tmp_path / "my_recipe.yaml", tmp_path / "my_config.yaml")
     functions = re.search(r"```python rewards.py\n(.*?)```", TRL.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "rewards.py").write_text(functions[1])
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))
