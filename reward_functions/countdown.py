@@ -113,11 +113,8 @@ def find_answer(text: str) -> tuple[str, str, bool]:
     if end == -1:
         return "", "truncated", False
     content = text[start + 8 : end].strip()
-    return (
-        content,
-        "" if content else "no_answer",
-        text[end + 9 :].strip() in END_MARKS and _thought(text, close, start),
-    )
+    formatted = text[end + 9 :].strip() in END_MARKS and _thought(text, close, start)
+    return content, "" if content else "no_answer", formatted
 
 
 def _thought(text: str, close: int, start: int) -> bool:
