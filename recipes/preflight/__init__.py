@@ -107,8 +107,8 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
             unusable.add(name)
             continue
         if isinstance(found, resume.Start):
-            result.start = found
-        result.remarks += found.remarks if isinstance(found, resume.Start) else found
+            result.start, found = found, [*found.remarks]
+        result.remarks += found
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import used_rows
@@ -17,9 +17,6 @@ from recipes.errors import RecipeError, first_line
 from recipes.model_files import local_model, positions
 from recipes.preflight.tools import prompt_schemas
 from recipes.written import written
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 
 def files(recipe: Recipe, key: str | None = None) -> list[PathKey]:
@@ -33,8 +30,10 @@ def missing(recipe: Recipe) -> list[PathKey]:
 
 
 def columns(key: PathKey) -> list[str]:
-    """The columns of a file."""
-    return list(_open(key).schema_arrow.names)
+    """The columns of a file that `check_data` has passed."""
+    import pyarrow.parquet as pq
+
+    return list(pq.read_schema(key.path).names)
 
 
 def check_data(recipe: Recipe) -> list[str]:
@@ -111,22 +110,15 @@ def _picture(image: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _open(key: PathKey) -> pq.ParquetFile:
+def _check_columns(recipe: Recipe, key: PathKey) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(key.path)
+        opened = pq.ParquetFile(key.path)
     except (pa.ArrowException, OSError) as error:
-        raise RecipeError(
-            f"{key.path} cannot be read as parquet: {first_line(error)}",
-            where=f"{key.key}, from {key.source}",
-            fix="make the file again",
-        ) from error
-
-
-def _check_columns(recipe: Recipe, key: PathKey) -> None:
-    opened = _open(key)
+        what = f"{key.path} cannot be read as parquet: {first_line(error)}"
+        raise recipe.error(what, "make the file again", key.key) from error
     top_level = opened.schema_arrow.names
     # Fields of structs have dotted names, and may be structs themselves.
     paths = [opened.schema.column(index).path for index in range(len(opened.schema))]
