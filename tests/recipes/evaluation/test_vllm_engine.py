@@ -13,7 +13,7 @@ from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
-from recipes.responses.scored import Response, Sampling
+from recipes.responses.scored import Sampling
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
@@ -81,13 +81,13 @@ def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
 
 
 def test_broken_weights_are_found_by_their_log_probabilities():
-    def choice(logprob):
-        return SimpleNamespace(text="4", token_ids=[1, 2], finish_reason="stop", cumulative_logprob=logprob)
+    def logprob(value, sampling):
+        return vllm_engine._logprob(SimpleNamespace(cumulative_logprob=value), 3, sampling)
 
-    assert vllm_engine._response(choice(-1.5), 3, Sampling(4, 1.0)) == Response("4", 2, False, -1.5)
-    assert vllm_engine._response(choice(-1.5), 3, Sampling(1, 0.0)).logprob is None, "it is no entropy"
+    assert logprob(-1.5, Sampling(4, 1.0)) == -1.5
+    assert logprob(-1.5, Sampling(1, 0.0)) is None, "it is no entropy"
     for broken in (float("nan"), float("-inf")):
-        mistake(lambda broken=broken: vllm_engine._response(choice(broken), 3, Sampling(1, 0.0)), "row 3")
+        mistake(lambda broken=broken: logprob(broken, Sampling(1, 0.0)), "row 3")
 
 
 def test_on_gpus_vllm_compiles_as_the_recipe_says(make_data, monkeypatch):
