@@ -1,16 +1,12 @@
-"""Dumps, their groups, and pairs of validations: by ids, and by nothing else."""
+"""Dumps, their groups, and pairs of them: by ids, and by nothing else."""
 
 import json
-import os
 import random
 
 import pytest
 
-from recipes.config import load
 from recipes.errors import RecipeError
 from recipes.responses.files import NO_IDS, pair, read_responses
-from recipes.runs.metrics import Step
-from recipes.runs.validations import measured
 from tests.mistakes import mistake
 
 
@@ -64,19 +60,6 @@ def test_rows_of_one_question_are_not_independent(tmp_path):
     assert (len(first.groups), first.measures.different) == (13, 4)
 
 
-def test_rows_whose_images_may_differ_are_told_apart_by_their_ids(tmp_path, monkeypatch):
-    """The texts of the prompts are alike; the second row with the same content has `-2` behind its id."""
-    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "artifacts"))  # the checkout's may have a run of the recipe
-    (tmp_path / "validation").mkdir()
-    ids, history = ["0" * 20, "0" * 20 + "-2", "photo", "photo-2"], [Step(3, {"val-core/x/acc/mean@1": 0.5})]
-    lines = [response(f"{i}_0_0", 1.0, row_id=row) for i, row in enumerate(ids)]
-    (tmp_path / "validation" / "3.jsonl").write_text("".join(lines))
-    for recipe, different in ((load("countdown", environ={}, hardware="cpu"), 1), (None, 3)):
-        assert measured(tmp_path, recipe, history)[3].different == different
-    recipe = load("countdown", arguments=["worker.rollout.limit_images=1"], environ={}, hardware="cpu")
-    assert measured(tmp_path, recipe, history)[3].different == 3
-
-
 def test_rows_are_paired_by_id_prompt_and_truth_and_by_nothing_else(tmp_path):
     first = validation(tmp_path / "1.jsonl", {"0": [1], "1": [0], "2": [1]})
     for other in ({"input": "other"}, {"gts": "2"}):
@@ -98,20 +81,3 @@ def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
     for content in (*torn, response("", 1.0), response("a_0_0", float("nan")), response("a_0_0", "high")):
         error = mistake(lambda content=content: write(tmp_path / "1.jsonl", [content]))
         assert "1.jsonl" in error.where
-
-
-def test_a_validation_is_measured_once_it_is_whole_and_again_where_it_changes(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    file, history = tmp_path / "elsewhere" / "3.jsonl", [Step(2, {}), Step(3, {"val-core/x/acc/mean@1": 0.5})]
-    text = "".join(response(f"{i}_0_0", 0.1 * i, row_id=str(i), input=str(i)) for i in range(4))
-    elsewhere = [f"trainer.validation_data_dir={file.parent}"]
-    recipe = load("countdown", arguments=elsewhere, environ={}, hardware="cpu")
-    for content, found in (
-        (text[:-20], {}),
-        (text, {3: ("score", pytest.approx(0.15), pytest.approx(0.0645, abs=1e-4), 4, 4)}),
-        (response("a_0_0", 0.4, acc=1.0), {3: ("accuracy", 1.0, 0.0, 1, 1)}),
-    ):
-        file.write_text(content)
-        os.utime(file, (len(content), len(content)))
-        assert measured(tmp_path, recipe, history) == found
-    assert measured(tmp_path, recipe, history[:1]) == {}, "of an attempt that went further"
