@@ -74,11 +74,6 @@ class Result:
         return counted_questions(self.sampled.questions, self.sampled.different)
 
     @property
-    def scored(self) -> bool:
-        """Return whether the score is the measure, since the reward states no accuracy."""
-        return any(summary.measure == "score" for model in self.models.values() for summary in model.passes.values())
-
-    @property
     def notes(self) -> list[str]:
         """What the figures do not say: data, the probe's groups, responses that could not be judged, filtered rows."""
         data = self.identity["data"]

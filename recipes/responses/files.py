@@ -75,7 +75,7 @@ def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
     try:
         for line in filter(bytes.strip, file.read_bytes().split(b"\n")):
             record = json.loads(line)
-            responses.append(_of_dump(record, images) if "output" in record else _of_evaluation(record))
+            responses.append(_scored(record, images))
     except FileNotFoundError as error:
         raise RecipeError("its responses are not there", where=str(file), fix="make them again") from error
     except (KeyError, TypeError, ValueError) as error:
@@ -86,37 +86,30 @@ def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
     return ScoredFile(file, tuple(responses), "output" in record)
 
 
-def _of_dump(record: dict[str, Any], images: bool) -> ScoredResponse:
+def _scored(record: dict[str, Any], images: bool) -> ScoredResponse:
+    """One line of either kind of file."""
+    is_dump = "output" in record
     row_id, uid = record.get(ROW_ID), record.get("uid")
-    group = str(uid).rsplit("_", 2)[0] if uid else row_id
+    if is_dump:
+        prompt, text, truth, accuracy = record["input"], record["output"], record["gts"], stated_accuracy(record)
+        group = str(uid).rsplit("_", 2)[0] if uid else row_id
+    else:
+        prompt, text, truth, accuracy = (record[name] for name in ("prompt", "response", "ground_truth", "accuracy"))
+        group, images = record["row"], bool(record.get("images"))
     if group is None:
         raise ValueError(f"it has neither uid nor {ROW_ID}, so its group is not known")
-    texts = record["input"], record["output"], record["gts"]
-    return _scored(record, texts, group, images, stated_accuracy(record))
-
-
-def _of_evaluation(record: dict[str, Any]) -> ScoredResponse:
-    texts = record["prompt"], record["response"], record["ground_truth"]
-    return _scored(record, texts, record["row"], bool(record.get("images")), record["accuracy"])
-
-
-def _scored(
-    record: dict[str, Any], texts: tuple[Any, ...], group: Any, images: bool, accuracy: float | None
-) -> ScoredResponse:
-    prompt, text, truth = texts
     if not math.isfinite(record["score"]):
         raise ValueError(f"its score is {record['score']}, not a finite number")
-    text = as_text(record[TURNS]) if ENDED in record and isinstance(record.get(TURNS), list) else text
-    row_id, truth = record.get(ROW_ID), str(unwrapped(truth)[1])
+    prompt, truth = str(prompt), str(unwrapped(truth)[1])
     return ScoredResponse(
         float(record["score"]),
         accuracy,
-        text=str(text),
-        prompt=str(prompt),
+        text=as_text(record[TURNS]) if ENDED in record and isinstance(record.get(TURNS), list) else str(text),
+        prompt=prompt,
         truth=truth,
         group=str(group),
         row_id=row_id,
-        question=question_key(str(prompt), truth, str(row_id or group), images),
+        question=question_key(prompt, truth, str(row_id or group), images),
     )
 
 
