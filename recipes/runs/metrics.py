@@ -194,9 +194,9 @@ def seconds(step: Step) -> float:
     return (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
 
 
-def seconds_left(history: Sequence[Step], total: int | None, window: int = 20) -> float | None:
+def seconds_left(history: Sequence[Step], total: int | None) -> float | None:
     """Seconds to go, by the last steps; None where that is not known."""
-    times = [seconds(step) for step in history[-window:] if step.get("timing_s/step") is not None]
+    times = [seconds(step) for step in history[-20:] if step.get("timing_s/step") is not None]
     if not times or total is None:
         return None
     # The mean counts rare long steps, which the median ignores, but over few steps the warm-up would dominate it.
@@ -222,13 +222,11 @@ def _parsed(line: bytes) -> Step | None:
         return None
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | None) -> str:
     """A number as text for a line of output; a dash for None."""
     if value is None:
         return "-"
-    if value != 0 and abs(value) < 10**-digits:
-        return f"{value:.1e}"
-    return f"{value:.{digits}f}"
+    return f"{value:.1e}" if value != 0 and abs(value) < 1e-3 else f"{value:.3f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -81,19 +81,18 @@ class Child:
                 total += times.user + times.system
         return total
 
-    def stop(self, terminate_s: float = 15.0, kill_s: float = 5.0, abort: Callable[[], bool] = lambda: False) -> None:
+    def stop(self, terminate_s: float = 15.0, abort: Callable[[], bool] = lambda: False) -> None:
         """End the run: SIGTERM the trainer alone, so that it can close Ray; then SIGTERM all; then SIGKILL.
 
         Args:
             terminate_s: seconds that the trainer has to end by itself after SIGTERM.
-            kill_s: seconds that the other processes have after SIGTERM before SIGKILL.
             abort: called while waiting; if it returns true, the wait ends.
         """
         root = [process for process in self.refresh() if process.pid == self.pid]
         _send(root, signal.SIGTERM)
         self._wait(terminate_s, abort, only_root=True)
         _send(self.refresh(), signal.SIGTERM)
-        self._wait(kill_s, abort)
+        self._wait(5.0, abort)
         deadline = time.monotonic() + 10
         while (left := self.refresh()) and time.monotonic() < deadline:
             _send(left, signal.SIGKILL)

@@ -39,6 +39,8 @@ STARTING = 4.0
 """The limit is multiplied by this before the first step, when nothing about the run is known."""
 LONGER = 20.0
 """The limit is at least this multiple of the longest idle time that the run recovered from."""
+WINDOW_S = 20.0
+"""Seconds over which CPU use is averaged."""
 IDLE_SHARE = 0.2
 """Share of one core; Ray's daemons use less while nothing happens."""
 
@@ -57,15 +59,12 @@ class Watchdog:
     Args:
         limit_s: idle seconds that count as a hang once the run has made a step; `STARTING` times that before; and
             never less than `LONGER` times the longest idle time that the run recovered from.
-        window_s: over how many seconds CPU use is averaged.
         crowding: returns the machine's runnable threads per core; above 1, the run gets only a share of the cores, and
             the CPU threshold for idleness is divided by it.
     """
 
-    def __init__(
-        self, limit_s: float, now: float, window_s: float = 20.0, crowding: Callable[[], float] = lambda: 1.0
-    ) -> None:
-        self._limit, self._window, self._crowding = limit_s, min(window_s, limit_s / 2), crowding
+    def __init__(self, limit_s: float, now: float, crowding: Callable[[], float] = lambda: 1.0) -> None:
+        self._limit, self._window, self._crowding = limit_s, min(WINDOW_S, limit_s / 2), crowding
         self._alive_at, self._idle, self._stepped = now, False, False
         self._longest = 0.0
         self._measured: tuple[float, float] | None = None
