@@ -1,4 +1,4 @@
-"""EasyR1's own trainer, through the launcher: the four recipes without a GPU, what they write, and how they resume.
+"""EasyR1's own trainer, through the launcher: three recipes without a GPU, what they write, and how they resume.
 
 They run where EASYR1_HOME names EasyR1's tested commit.
 """
@@ -20,7 +20,7 @@ from recipes.runs.metrics import read_history
 from tests.recipes.engines.conftest import EXACT, dumped
 
 pytestmark = [
-    pytest.mark.trainer(seconds=120),
+    pytest.mark.trainer(seconds=100),
     pytest.mark.usefixtures("folder_of_runs"),
     pytest.mark.skipif("EASYR1_HOME" not in os.environ, reason="EasyR1: EASYR1_HOME names no source of it"),
 ]
@@ -63,14 +63,15 @@ def countdown() -> Run:
 
 @pytest.fixture(scope="module")
 def adapted() -> Run:
-    """GSM8K's recipe: two steps of adapters alone, saved and validated."""
+    """A user's own data: two steps of adapters alone, with KL in the loss, saved and validated."""
     rare = {"MAX_STEPS": "2", "SAVE_FREQ": "2", "VAL_FREQ": "2", "VAL_BEFORE_TRAIN": "false"}
-    return trained("gsm8k", "adapted", LORA_RANK="8", LR="1e-2", **rare)
+    place = f"trainer.save_checkpoint_path={checkpoint_dir('adapted')}"
+    return trained("custom", "adapted", place, LORA_RANK="8", LR="2e-3", **rare)
 
 
 def test_vllm_samples_from_the_adapters_that_the_trainer_holds(adapted: Run) -> None:
-    # Sampling decides how far; at this rate it was 0.82, and a server that kept the base would show as much below.
-    assert adapted.metrics[2]["actor/reward_kl_penalty"] > EXACT, "the adapters have moved the policy"
+    # Sampling decides how far; a server that kept the base would show as much below.
+    assert adapted.metrics[2]["actor/kl_loss"] > EXACT, "the adapters have moved the policy"
     for step in (1, 2):
         assert abs(adapted.metrics[step]["rollout_corr/kl"]) < EXACT
         assert adapted.metrics[step]["training/rollout_probs_diff_max"] < EXACT
@@ -111,9 +112,9 @@ def test_two_steps_draw_different_noise(countdown: Run) -> None:
     assert len({row["output"] for row in rows}) > len(prompts)
 
 
-@pytest.mark.parametrize(("run", "task"), [("countdown", "countdown"), ("adapted", "gsm8k")])
+@pytest.mark.parametrize("run", ["countdown", "adapted"])
 def test_the_saved_model_is_the_one_with_which_the_trainer_validated(
-    run: str, task: str, request: pytest.FixtureRequest, short_of_greedy: Callable[..., float]
+    run: str, request: pytest.FixtureRequest, short_of_greedy: Callable[..., float]
 ) -> None:
     """The adapters too, which vLLM adds to each product, and the saved model has in its weights."""
     from transformers import AutoModelForCausalLM
@@ -124,7 +125,8 @@ def test_the_saved_model_is_the_one_with_which_the_trainer_validated(
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert str(model.dtype) == "torch.float32"
-    prompts = pq.read_table(load(task, environ={}, hardware="cpu").data.val_files)["prompt"].to_pylist()
+    data = load(str(run_dir(done.name) / "config.yaml"), environ={}, hardware="cpu").data
+    prompts = pq.read_table(data.val_files)["prompt"].to_pylist()
     outputs = [row["output"] for row in dumped(done.name, "validation", 2)]
     assert short_of_greedy(saved, zip(prompts, outputs, strict=True)) < EXACT
 
@@ -134,7 +136,7 @@ def test_the_saved_model_is_the_base_plus_the_adapters_unrounded(adapted: Run) -
 
     actor = checkpoint_dir(adapted.name) / "global_step_2/actor"
     base, merged = (
-        load_file(path / "model.safetensors") for path in (ROOT / "recipes/tasks/gsm8k/tiny", actor / "huggingface")
+        load_file(path / "model.safetensors") for path in (ROOT / "recipes/tasks/countdown/tiny", actor / "huggingface")
     )
     adapters = load_file(actor / "lora_adapter/adapter_model.safetensors")
     stems = [name.removesuffix(".lora_A.weight") for name in adapters if name.endswith(".lora_A.weight")]
@@ -163,13 +165,12 @@ def test_a_run_goes_on_where_it_was_and_its_history_stays(countdown: Run) -> Non
     assert "written by the engine easyr1, and the engine of this run is verl" in other.stdout + other.stderr
 
 
-@pytest.mark.parametrize("task", ["number_game", "custom"])
-def test_the_other_recipes_train_a_step(task: str) -> None:
+def test_the_number_game_trains_a_step() -> None:
     rare = {"SAVE_FREQ": "-1", "VAL_FREQ": "-1", "VAL_BEFORE_TRAIN": "false"}
     passes = [f"worker.actor.micro_batch_size_per_device_for_{kind}=16" for kind in ("update", "experience")]
     few = ("data.rollout_batch_size=4", "worker.actor.global_batch_size=4", "worker.rollout.n=4", *passes)
-    run = trained(task, task, REFERENCE, *few, MAX_STEPS="1", **rare)
+    run = trained("number_game", "number_game", REFERENCE, *few, MAX_STEPS="1", **rare)
     assert abs(run.metrics[1]["rollout_corr/kl"]) < 10 * EXACT
     assert run.metrics[1]["actor/grad_norm"] >= 0
     assert dumped(run.name, "rollouts", 1)
-    assert not list(checkpoint_dir(task).glob("global_step_*")), "SAVE_FREQ=-1 is no saving"
+    assert not list(checkpoint_dir(run.name).glob("global_step_*")), "SAVE_FREQ=-1 is no saving"
