@@ -25,7 +25,9 @@ def test_the_rayjob_is_one_and_asks_for_the_machines_that_it_names():
         assert container["resources"]["limits"]["nvidia.com/gpu"] == variables["GPUS_PER_NODE"]
         mounts = {mount["name"] for mount in container["volumeMounts"]}
         assert mounts == {volume["name"] for volume in group["template"]["spec"]["volumes"]}
-    assert (ROOT / job["spec"]["entrypoint"].split("grpo-recipes/")[1]).is_file()
+    folder = next(line.split()[1] for line in (ROOT / "Dockerfile").read_text().splitlines() if "WORKDIR" in line)
+    entry = Path(job["spec"]["entrypoint"].split()[1])
+    assert (ROOT / entry.relative_to(folder)).is_file(), "it starts what the image has"
 
 
 STANDINS = {
