@@ -100,8 +100,7 @@ class ResponseFile:
         """Delete every response. Raises RecipeError where another evaluation is writing."""
         with self.for_writing():
             os.truncate(self.path, 0)
-            self._offsets.clear()
-            self.unasked.clear()
+            self._index()
 
 
 def responses_for(model_hash: str, data_hash: str, sampling: Sampling, generator: str) -> ResponseFile:
