@@ -94,6 +94,7 @@ def test_a_runs_validation_and_an_evaluation_are_compared(world, make_data, make
     assert f"sums - {folder.name} = -{points} points" in compared(folder, "sums")
     _, other = world.run(world.plan(data=data, subjects=(world.subject("model", "new"),), greedy=GREEDY, batch=None))
     assert f"greedy, 30 questions: {other.name} - {folder.name} = +" in compared(folder, other)
+    assert "Curves" not in (folder / "compare.html").read_text()
 
 
 def test_only_what_the_cache_lacks_is_generated(world, reward_path):
