@@ -290,7 +290,8 @@ def page(table: Table) -> str:
     rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = [origins(table)]
-    notes += [f"- Outside the schema: `{key}: {cell_text(value)}` ({why})." for key, (value, why) in outside.items()]
+    listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
+    notes += [f"- Outside the schema: {listed_outside}."] if outside else []
     lists = [f"Aligned: {listed(aligned)}.", f"No example has these: {listed(ours_alone)}."]
     return "\n\n".join((_summary(table), markdown(heads, rows), *lists, "\n".join(notes))) + "\n"
 
