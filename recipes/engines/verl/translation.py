@@ -163,7 +163,7 @@ def _changes(recipe: Recipe) -> dict[str, Any]:
 
 
 def notes(recipe: Recipe) -> list[str]:
-    """Return notes on what the plug-in for CPUs replaces, and on a run of unchanged verl (`RECIPES_PATCHES=0`)."""
+    """Return notes on what the plug-in for CPUs replaces, on another trainer of verl's, and on unchanged verl."""
     if recipe.engine != "verl":
         return []
     said, plug_in = _entries_said(recipe), _of_plug_in(recipe) if recipe.hardware == "cpu" else {}
@@ -172,6 +172,11 @@ def notes(recipe: Recipe) -> list[str]:
         for name, value in plug_in.items()
         if name in said and said[name][0] != value
     ]
+    if (mode := trainer_mode(recipe)) != "sync":
+        lines.append(
+            f"trainer.v1.trainer_mode={mode} is another trainer of verl's: its dumps name no rows, so that validations "
+            "are not paired by question, and numbers that are NaN do not end it (trainer.stop_on_nan)"
+        )
     if recipe.trainer.patches:
         return lines
     from recipes.engines.verl import upstream

@@ -184,3 +184,9 @@ def test_the_fused_head_is_one_that_the_model_has(tmp_path, sizes, kernel):
     keys = translate(load("countdown", environ={"MODEL_PATH": str(tmp_path)}, hardware="gpu"))
     assert keys["actor_rollout_ref.model.use_fused_kernels"] == (kernel is not None)
     assert keys.get("actor_rollout_ref.model.fused_kernel_options.impl_backend") == kernel
+
+
+def test_another_trainer_of_verls_is_said_with_what_it_does_not_do():
+    other = load("gsm8k", arguments=["trainer.v1.trainer_mode=colocate_async"], environ={}, hardware="gpu")
+    (note,) = verl.notes(other)
+    assert {"trainer.v1.trainer_mode=colocate_async", "(trainer.stop_on_nan)"} <= set(note.split())
