@@ -78,7 +78,7 @@ def train(
     """
     task = _typed("task", task or "")
     unwritten = load(task, arguments=_words(keys or {}, options, None))
-    arguments = _words(keys or {}, options, run_dir(str(unwritten.trainer.experiment_name)) / "python")
+    arguments = _words(keys or {}, options, run_dir(unwritten.experiment) / "python")
     recipe = load(task, arguments=arguments)
     if dry_run:
         code = launch.show_plan(recipe)
@@ -87,7 +87,7 @@ def train(
             highlight=False, markup=False, soft_wrap=True, force_jupyter=False
         )  # lines, also in a notebook
         code = launch.run(recipe, console, task, arguments)
-    folder = run_dir(str(recipe.trainer.experiment_name))
+    folder = run_dir(recipe.experiment)
     checkpoint = last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path)))
     return TrainingResult(code, folder, read_history(folder / "metrics.jsonl"), checkpoint)
 

@@ -51,7 +51,7 @@ def main(
             raise typer.Exit(planning.show(console, recipe, task, os.environ, overrides or ()))
         if dry or is_on(os.environ, "DRY_RUN"):
             raise typer.Exit(show_plan(recipe))
-        console.file = cast("IO[str]", LastingOutput(run_dir(str(recipe.trainer.experiment_name)) / "launcher.log"))
+        console.file = cast("IO[str]", LastingOutput(run_dir(recipe.experiment) / "launcher.log"))
         raise typer.Exit(run(recipe, console, task, overrides or ()))
 
 
@@ -64,7 +64,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     console.print(preflight.heading(recipe))
     notes = [*make_usable(os.environ), *verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
-    with runs.lock_run(str(recipe.trainer.experiment_name), resume.folder(recipe)) as files:
+    with runs.lock_run(recipe.experiment, resume.folder(recipe)) as files:
         found = preflight.findings(recipe)
         raise_together(found.errors)
         for note in [*notes, *found.remarks]:

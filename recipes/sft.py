@@ -199,7 +199,7 @@ def _of_recipe(recipe: Recipe) -> dict[str, Any]:
     keys = {
         "data.max_length": recipe.data.max_prompt_length + recipe.data.max_response_length,
         "trainer.project_name": recipe.trainer.project_name,
-        "trainer.experiment_name": f"{recipe.trainer.experiment_name or recipe.name}_sft",
+        "trainer.experiment_name": f"{recipe.experiment}_sft",
         "trainer.n_gpus_per_node": recipe.trainer.n_gpus_per_node,
         "trainer.logger": ["console", "file"],
     }

@@ -313,7 +313,7 @@ def _located(recipe: Recipe, *keys: str) -> list[Setting]:
 def _places(recipe: Recipe) -> list[Setting]:
     """The experiment's name and its folders."""
     trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
-    experiment = trainer.experiment_name or recipe.name
+    experiment = recipe.experiment
     checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
     places = {
         "trainer.experiment_name": experiment,

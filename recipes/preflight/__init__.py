@@ -139,5 +139,5 @@ def heading(recipe: Recipe) -> str:
         model = "tiny model and data"
         if recipe.source_of("data.train_files").by_user:
             model = "tiny model, since no model is given; your data (MODEL_PATH=... trains another)"
-    name = recipe.trainer.experiment_name or recipe.name
+    name = recipe.experiment
     return f"{recipe.name} on {recipe.engine}, {recipe.hardware}: {model}; experiment {name}"

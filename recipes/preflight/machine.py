@@ -52,7 +52,7 @@ PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")
 def check_machine(recipe: Recipe) -> list[str]:
     """Raise where an output folder cannot be written, or a logger is not installed."""
     outputs = [(key.key, Path(key.path)) for key in path_keys(recipe) if key.kind == "output"]
-    outputs.append(("the run's folder", run_dir(recipe.trainer.experiment_name or recipe.name)))
+    outputs.append(("the run's folder", run_dir(recipe.experiment)))
     for name, folder in outputs:
         if refusal := _refusal(folder):
             raise RecipeError(

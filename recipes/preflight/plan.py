@@ -246,5 +246,5 @@ def walk(
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
     variables, arguments = typed_variables(environ, replaced), typed_arguments(overrides, ("gpus", *replaced))
     lines.append(("train", f"{number}{variables}{launcher(task)}{arguments}"))
-    name = recipe.trainer.experiment_name or recipe.name
+    name = recipe.experiment
     return [*lines, ("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name)))))]

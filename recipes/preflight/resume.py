@@ -278,6 +278,6 @@ def record(recipe: Recipe, begin: Start) -> str:
     if own_folder and begin.checkpoint:
         go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
     if changes:
-        run = run_dir(recipe.trainer.experiment_name or recipe.name)
+        run = run_dir(recipe.experiment)
         add_changes(run, step, changes, recipe.trainer.val_before_train)
     return aside

@@ -114,7 +114,7 @@ def set_aside(recipe: Recipe, after: int) -> str:
     Returns:
         A sentence on what was moved and where to; empty where there was nothing.
     """
-    files = RunFiles(run_dir(recipe.trainer.experiment_name or recipe.name))
+    files = RunFiles(run_dir(recipe.experiment))
     place = Path(str(recipe.trainer.save_checkpoint_path))
     target, beside = (
         folder / SET_ASIDE / str(_next(path.name for path in folder.glob(f"{SET_ASIDE}/*")))

@@ -126,7 +126,7 @@ def next_commands(
         environ: environment variables; those that a run reads are repeated in the command for more steps.
         overrides: the launcher's arguments, repeated in that command too.
     """
-    name = recipe.trainer.experiment_name or recipe.name
+    name = recipe.experiment
     commands = [("report", script_command("monitor.py", "report", name))]
     if checkpoint and checkpoint.model:
         commands.append(("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name))))))
@@ -219,7 +219,7 @@ def write_card(recipe: Recipe, model: Path, step: int) -> Path:
 
 def card(recipe: Recipe, step: int) -> str:
     """The card as Markdown with the hub's metadata."""
-    experiment = recipe.trainer.experiment_name or recipe.name
+    experiment = recipe.experiment
     base = str(recipe.worker.actor.model.model_path)
     folder = run_dir(experiment)
     every, _ = read_validations(folder, recipe, compares_since(folder))

@@ -237,7 +237,7 @@ class BestCheckpoint:
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
-        self._held_out = partial(held_out, run_dir(recipe.trainer.experiment_name or recipe.name), recipe)
+        self._held_out = partial(held_out, run_dir(recipe.experiment), recipe)
         self._chosen_by = {"reward": _reward(recipe), "validation": validation_digest(recipe)}
 
     def add_step(self, step: Step) -> None:

@@ -319,6 +319,11 @@ class Recipe(Resolved):
         return self._resolution
 
     @property
+    def experiment(self) -> str:
+        """Name of the run and its folders; the recipe's own where none is given."""
+        return self.trainer.experiment_name or self.name
+
+    @property
     def n_gpus(self) -> int:
         """Number of GPUs on all machines together; without GPUs, of ranks."""
         return self.trainer.nnodes * self.trainer.n_gpus_per_node

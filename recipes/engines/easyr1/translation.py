@@ -111,7 +111,7 @@ def command(recipe: Recipe) -> list[str]:
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides the inherited ones. Only the trainer imports EasyR1's `verl`."""
     home = source.patched(source.find(environ), recipe.hardware == "cpu")
-    folder, loggers = run_dir(recipe.trainer.experiment_name or recipe.name), list(recipe.trainer.logger)
+    folder, loggers = run_dir(recipe.experiment), list(recipe.trainer.logger)
     variables = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(home), *python_path().split(os.pathsep)[1:]]),
         "PYTHONSAFEPATH": "1",

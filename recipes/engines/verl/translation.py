@@ -421,7 +421,7 @@ def equal(one: Any, other: Any) -> bool:
 
 def command(recipe: Recipe) -> list[str]:
     """The argument vector that starts verl's trainer, with this Python."""
-    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
+    folder = run_dir(recipe.experiment)
     # Hydra would make a dated folder and a log of its own in the working folder.
     hydra = [f"hydra.run.dir={quoted(str(folder))}", "hydra.output_subdir=null", "hydra/job_logging=stdout"]
     module = "recipes.engines.start.main" if recipe.trainer.patches else "verl.trainer.main_ppo"
@@ -453,7 +453,7 @@ def _can_write(folder: Path) -> bool:
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
-    folder = run_dir(recipe.trainer.experiment_name or recipe.name)
+    folder = run_dir(recipe.experiment)
     variables = {
         "HYDRA_FULL_ERROR": "1",
         **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
