@@ -117,10 +117,10 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
 class _Written:
     """A list or an object that a column writes as text: a template goes through it, and shows it as that text."""
 
-    text: str
+    _text: str  # with an underscore: in a template `column.text` is the object's own key
 
     def __str__(self) -> str:
-        return self.text
+        return self._text
 
 
 class _WrittenList(_Written, list[Any]):
@@ -137,7 +137,7 @@ def _column(value: Any) -> Any:
     if found is value:
         return value
     column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
-    column.text = value
+    column._text = value
     return column
 
 

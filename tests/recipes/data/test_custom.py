@@ -309,11 +309,11 @@ def test_images_in_the_file_are_let_in(file):
 
 
 def test_a_template_goes_through_a_written_list_and_shows_a_text_as_it_is(tmp_path):
-    rows = [record(number, options="['red', 'blue']", schema='{"a": 1}', range="[1-2]") for number in range(4)]
+    rows = [record(number, options="['red', 'blue']", schema='{"text": 1}', range="[1-2]") for number in range(4)]
     template = tmp_path / "t.jinja"
-    template.write_text("{{ content }} {{ options | join('/') }} {{ schema }} {{ range }}")
+    template.write_text("{{ content }} {{ options | join('/') }} {{ schema.text }} {{ schema }} {{ range }}")
     (train, _), _ = made(Conversion((write(tmp_path, rows),), template=template))
-    assert train[0]["prompt"][-1]["content"].endswith('red/blue {"a": 1} [1-2]')
+    assert train[0]["prompt"][-1]["content"].endswith('red/blue 1 {"text": 1} [1-2]')
 
 
 OWN = {
