@@ -177,7 +177,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
     if own is not raw:
         finished = {name: own[name] for name in raw}
-        if not isinstance(extra := own.get("extra_info"), dict | None):
+        if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
             what = f"extra_info is {_abbreviated(extra)}, not an object"
             raise RecordError(what, place, 'write an object, {"index": 0}, or rename the field')
         finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}

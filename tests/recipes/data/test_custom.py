@@ -363,6 +363,7 @@ def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, 
     rows[6] |= change
     words = ["--data", str(write(tmp_path, rows)), "--reward_func", "examples/custom_task/my_reward.py"]
     assert "line 7" in mistake(lambda: prepared(*words), named).where
+    assert prepared(*words, "engine=easyr1"), "EasyR1 reads neither"
 
 
 def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_path, monkeypatch):
