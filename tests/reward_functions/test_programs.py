@@ -126,6 +126,15 @@ class TestF(unittest.TestCase):
         f(1)
         self.skipTest("later")
 """
+SKIPPED_CLASS = """import unittest
+class TestF(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        f(1)
+        raise unittest.SkipTest("later")
+    def test_f(self):
+        self.assertEqual(f(1), 2)
+"""
 CLASS = "```python\nclass Solution:\n    def f(self, x):\n        return {'n': (x, x)}\n```"
 
 
@@ -158,6 +167,7 @@ def test_scores(response, truth, share, reason):
 
 
 @needs_sandbox
-def test_tests_that_are_all_skipped_are_the_rows_fault():
-    result = dispatch.compute_score("code", ADD, json.dumps({"asserts": [SKIPPED]}))
+@pytest.mark.parametrize("test", [SKIPPED, SKIPPED_CLASS])
+def test_tests_that_are_all_skipped_are_the_rows_fault(test):
+    result = dispatch.compute_score("code", ADD, json.dumps({"asserts": [test]}))
     assert (result["score"], result["reason"]) == (0.0, "gold_unparsable")
