@@ -7,12 +7,14 @@ verl/trainer/ppo/v1/agent_loop_tq.py:188 (`self._compute_multi_modal_inputs(outp
 for each of 128 screenshots, eight workers were busy with it for 15 s of a step, while vLLM waited.
 
 verl loads the manager `AgentLoops` by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`; its workers import
-this module, whose two loops take the places of verl's in verl's registry of names.
+this module, whose loops take the places of verl's in verl's registry of names; the one with tools where the recipe has
+some.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -31,7 +33,7 @@ from verl.utils.profiler import simple_timer
 from recipes.dumps import CONVERSATION
 from recipes.engines.verl import pictures, trainer
 from recipes.engines.verl.conversation import Conversation, Rules
-from recipes.engines.verl.tools import Tools, given
+from recipes.engines.verl.tools import VARIABLE, Tools, given
 
 PICTURES, TOKENS = "pictures", "tokens"
 
@@ -73,7 +75,6 @@ _rules: Rules | None = None
 """The rules of this process's model, made by its first response: verl makes a loop for each."""
 
 
-@register("tool_agent")
 class ToolLoop(ToolAgentLoop):
     """verl's loop with tools that cannot stop a worker, in `Conversation`'s turns."""
 
@@ -124,6 +125,10 @@ class ToolLoop(ToolAgentLoop):
             metrics=metrics,
             extra_fields={**extra, "turn_scores": [], "tool_rewards": [], CONVERSATION: facts},
         )
+
+
+if VARIABLE in os.environ:  # without tools of the recipe's, a row's column `agent_name` means verl's loop
+    register("tool_agent")(ToolLoop)
 
 
 class LocalReward:

@@ -3,16 +3,29 @@
 Responses of a prompt with pictures stay together where every update's share of a rank has whole groups.
 """
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
+from verl.experimental.agent_loop import agent_loop
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.transferqueue_utils import KVBatchMeta
 
-from recipes.engines.verl import trainer
+from recipes.engines.verl import tools, trainer
 from recipes.responses.files import read_responses
+
+
+@pytest.mark.parametrize("given", [None, "{}"])
+def test_rows_that_name_verls_loop_with_tools_get_it_where_the_recipe_has_none(monkeypatch, given):
+    """verl's own GSM8K with tools has a column `agent_name`, which is `tool_agent`."""
+    if given is not None:
+        monkeypatch.setenv(tools.VARIABLE, given)
+    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
+    loops = importlib.reload(importlib.import_module("recipes.engines.verl.agent_loops"))
+    found = agent_loop._agent_loop_registry["tool_agent"]["_target_"]
+    assert found.startswith(loops.__name__) == (given is not None)
 
 
 def test_no_part_of_a_reward_takes_the_place_of_prompt_response_truth_or_score(tmp_path):
