@@ -83,9 +83,8 @@ def train(
     if dry_run:
         code = launch.show_plan(recipe)
     else:
-        console = Console(
-            highlight=False, markup=False, soft_wrap=True, force_jupyter=False
-        )  # lines, also in a notebook
+        # Lines, also in a notebook.
+        console = Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
         code = launch.run(recipe, console, task, arguments)
     folder = run_dir(recipe.experiment)
     checkpoint = last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path)))
