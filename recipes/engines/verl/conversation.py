@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+from verl.utils.tokenizer import continuous_token_wiring
 from verl.utils.tokenizer.continuous_token_wiring import (
     ContinuousTokenModelFamily,
     create_continuous_token_builder,
@@ -24,6 +26,8 @@ from verl.utils.tokenizer.continuous_token_wiring import (
 from recipes.engines.verl.tools import UNREADABLE, ToolAnswer, Tools
 from recipes.errors import RecipeError
 
+# It warns that a model type has no builder of its own; `Rules.of` chooses by the template then.
+logging.getLogger(continuous_token_wiring.__name__).setLevel(logging.ERROR)
 END_OF_TURN = "<|im_end|>"
 ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
 """Why a response ended: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
