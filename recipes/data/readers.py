@@ -183,7 +183,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}
         solution = solution if isinstance(solution, str) else ""
     if not isinstance(solution, str) and not (isinstance(solution, list) and messages_of(solution)):
-        what = f"solution is {_abbreviated(solution)}, no text of a response, nor messages of assistant and tool"
+        what = f"solution is {_abbreviated(solution)}, neither a text nor messages of assistant and tool with texts"
         raise RecordError(what, place)
     used = [columns.prompt, columns.images, "data_source", "solution", "id"]
     used += ["reward_model", "extra_info"] if finished else []

@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 
 def messages_of(solution: Any) -> list[Message]:
-    """The messages of a worked answer; empty where there is none, or it does not begin and end with the model's turn.
+    """The messages of a worked answer, which begin and end with the model's turn; empty where it has not this form.
 
     Parquet gives every struct of a column the keys of all, as null: a call's arguments are kept without these. A turn
     that is a call alone has an empty text, which chat templates read.
@@ -27,8 +27,8 @@ def messages_of(solution: Any) -> list[Message]:
         return [{"role": "assistant", "content": solution}] if solution.strip() else []
     messages = [{"content": "", **_without_nulls(each)} for each in solution or [] if isinstance(each, dict)]
     roles = [message.get("role") for message in messages]
-    ends = {*roles[:1], *roles[-1:]}
-    return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} else []
+    ends, are_texts = {*roles[:1], *roles[-1:]}, all(isinstance(each["content"], str) for each in messages)
+    return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} and are_texts else []
 
 
 def last_text(solution: Any) -> str:

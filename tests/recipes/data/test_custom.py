@@ -80,8 +80,10 @@ def test_worked_answers_with_calls_are_messages_in_every_row(tmp_path):
     solutions = {row["extra_info"]["line"]: messages_of(row["extra_info"]["solution"]) for row in train + test}
     assert [len(solutions[line]) for line in (1, 2, 3)] == [3, 1, 0]
     assert solutions[1][0] == {"role": "assistant", "content": "", "tool_calls": [call]}
-    wrong = write(tmp_path, [record(0, solution=messages[:2]), record(1)])
-    mistake(lambda: made(Conversion((wrong,))), "messages of assistant and tool")
+    parts = [{"role": "assistant", "content": [{"type": "text", "text": "It is 2."}]}]
+    for solution in (messages[:2], parts):
+        wrong = write(tmp_path, [record(0, solution=solution), record(1)])
+        mistake(lambda wrong=wrong: made(Conversion((wrong,))), "messages of assistant and tool")
 
 
 def test_a_truth_that_is_no_text_is_a_column_of_a_reward_of_trls_form_too(tmp_path):
