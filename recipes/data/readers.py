@@ -234,7 +234,7 @@ def _chat(prompt: Any, column: str, place: Place) -> list[Any] | None:
             raise RecordError(f"{column} is empty", place)
         if begins and not keys:
             raise RecordError(f"{column} begins like chat messages, and is neither JSON nor Python", place, CHAT)
-        if not begins and not keys & {"role", "from"}:
+        if not begins and not keys >= {"role", "content"} and not keys >= {"from", "value"}:
             return None
     if not isinstance(found, list) or not found:
         raise RecordError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages", place)

@@ -93,6 +93,12 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
     assert where in mistake(lambda: read(tmp_path, name, content)).where
 
 
+def test_a_list_of_other_objects_is_a_text(tmp_path):
+    for text in ('[{"name": "Ann", "role": "admin"}]', '[{"id": 1, "from": "London", "to": "Paris"}]'):
+        (found,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": text}))
+        assert found.messages == [{"role": "user", "content": text}]
+
+
 def test_all_mistakes_of_a_file_are_named_at_once(tmp_path):
     no_truth = '{"prompt": "p", "answer": 1, "data_source": "x"}'
     content = "\n".join([LINE, no_truth, LINE[:-1], LINE, no_truth, "[]", LINE, *25 * ["5"]])
