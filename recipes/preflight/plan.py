@@ -151,7 +151,8 @@ def worked_answers(recipe: Recipe) -> Answers:
 
 def _solutions(file: Path) -> list[str]:
     rows = islice(read_rows(file, ["extra_info"]), MOST_ANSWERS) if file.is_file() else ()
-    solutions = [messages_of((row.get("extra_info") or {}).get("solution")) for row in rows]
+    extras = [row.get("extra_info") for row in rows]  # EasyR1's may be a text
+    solutions = [messages_of(extra.get("solution")) for extra in extras if isinstance(extra, dict)]
     return ["\n".join(each["content"] for each in messages) for messages in solutions if messages]
 
 

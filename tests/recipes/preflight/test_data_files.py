@@ -9,7 +9,7 @@ import pytest
 from recipes.data.rows import manifest_path
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
-from recipes.preflight import data_files, reward
+from recipes.preflight import data_files, plan, reward
 from tests.mistakes import mistake
 
 from .conftest import write_rows
@@ -51,6 +51,7 @@ def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
     recipe = make().model_copy(update={"engine": "easyr1"})
     assert data_files.check_data(recipe)
     assert isinstance(reward.trial(recipe), list)
+    assert plan.worked_answers(recipe).rows == 0
 
 
 def test_a_batch_larger_than_the_data(make):
