@@ -78,7 +78,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
             trained = resume.begin_attempt(recipe, found.start, console.print)
             command, variables = ENGINES[recipe.engine].command(trained), trainer_variables(recipe, files.attempt)
             outcome = train(recipe, files, command, variables, history, total, limit_s, console)
-        return close(recipe, files, outcome, console, task, overrides)
+        return close(recipe, files, total, outcome, console, task, overrides)
 
 
 def trainer_variables(recipe: Recipe, metrics: Path) -> dict[str, str]:

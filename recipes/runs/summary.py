@@ -7,6 +7,7 @@ import shlex
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,17 +42,18 @@ CARD = "README.md"
 def close(
     recipe: Recipe,
     files: RunFiles,
+    total: int | None,
     outcome: Outcome | None,
     console: Console,
     task: str,
     overrides: Sequence[str],
 ) -> int:
-    """Print how a run ended and what to type next; `outcome` is None where nothing was left to train.
+    """Print how a run ended and what to type next; return the exit code of the launcher.
 
-    Returns:
-        The exit code of the launcher.
+    `outcome` is None where nothing was left to train; then the run's config.yaml is an earlier start's, and may have
+    another number of steps than this one's `total`.
     """
-    place, run = Path(str(recipe.trainer.save_checkpoint_path)), read(files.folder)
+    place, run = Path(str(recipe.trainer.save_checkpoint_path)), replace(read(files.folder), total=total)
     checkpoint, best = last_checkpoint(place), best_checkpoint(place)
     if outcome and outcome.exit_code:
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
@@ -66,7 +68,7 @@ def close(
         kept = relative_to_cwd(place / BEST)
         rows.append(("best checkpoint", f"{kept} (step {best.step}, {best.chosen_by['metric']} {number(best.value)})"))
     rows += [("log", str(relative_to_cwd(files.log)))]
-    rows += next_commands(recipe, task, checkpoint, run.total, os.environ, overrides)
+    rows += next_commands(recipe, task, checkpoint, total, os.environ, overrides)
     if checkpoint and checkpoint.model:
         model = relative_to_cwd(checkpoint.model)
         rows.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))

@@ -1,16 +1,20 @@
 """What to type after a run: the commands repeat what the user typed."""
 
 import errno
+import io
 import shlex
 import shutil
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
-from recipes.config import load
+from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import Checkpoint
 from recipes.files import write_json
 from recipes.paths import ROOT
+from recipes.runs import summary
+from recipes.runs.folder import RunFiles
 from recipes.runs.summary import failure, next_commands
 from recipes.runs.supervise import Outcome
 from tests.mistakes import mistake
@@ -48,3 +52,19 @@ def test_more_steps_repeat_a_recipe_by_path_its_variables_and_arguments(tmp_path
     assert set(words[:3]) == {"ENGINE=easyr1", "EASYR1_HOME=/opt/my easyr1", "MAX_STEPS=200"}
     assert words[3:] == ["bash", words[4], str(own), "--lr", "1e-6", "worker.rollout.n=8"]
     assert words[4].endswith("scripts/launch.sh")
+
+
+def test_where_nothing_is_left_the_steps_are_those_of_this_start(tmp_path, monkeypatch):
+    """The run was begun with 100 steps and stopped at 20, which are all that this start asks for."""
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    begun, now = (
+        load("countdown", arguments=[f"trainer.max_steps={steps}"], environ={}, hardware="cpu") for steps in (100, 20)
+    )
+    files, shown = RunFiles(tmp_path / "runs" / "countdown"), io.StringIO()
+    files.folder.mkdir(parents=True)
+    files.config.write_text(to_yaml(begun))
+    files.metrics.write_text('{"step": 20, "data": {"critic/score/mean": 0.5}}\n')
+    monkeypatch.setattr(summary, "last_checkpoint", lambda place: Checkpoint(20, tmp_path, None))
+    assert summary.close(now, files, 20, None, Console(file=shown, width=300), "countdown", []) == 0
+    assert "20 of 20" in shown.getvalue()
+    assert "MAX_STEPS=40 " in shown.getvalue()
