@@ -24,7 +24,7 @@ def _joined(value: Any) -> Any:
 def module_names(value: str) -> str | list[str]:
     """Names joined by commas as a list; all-linear, or a regular expression, which may have commas, stays text."""
     names = [name.strip() for name in value.split(",") if name.strip()]
-    return names if all(re.fullmatch(r"[\w.]+", name) for name in names) else value.strip()
+    return names if names and all(re.fullmatch(r"[\w.]+", name) for name in names) else value.strip()
 
 
 def verl_loss(name: str) -> str:

@@ -225,6 +225,7 @@ def test_a_model_is_compared_once_and_what_nothing_reads_is_a_remark(make, files
     [
         ("q_proj,v_projj", "v_projj"),
         ("nonsense", "nonsense"),
+        ("", ""),
         ("*_proj", "*_proj"),
         ("q_proj,.*_proj", "q_proj,.*_proj"),
         ("q_proj v_proj", "q_proj v_proj"),
