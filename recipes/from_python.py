@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -72,12 +73,13 @@ def _source(name: str, value: Any) -> str:
         what = f"{name} uses names of the function around it: {', '.join(plain.__code__.co_freevars)}"
         raise RecipeError(what, where=repr(value), fix=MEND)
     cells = getattr(sys.modules["__main__"], "In", [])  # Python 3.12 finds no class in them
-    try:
-        for cell in reversed(cells if isinstance(plain, type) else []):
+    for cell in reversed(cells if isinstance(plain, type) else []):
+        with suppress(SyntaxError):  # of a cell that never ran
             for node in ast.parse(cell).body:
                 if isinstance(node, ast.ClassDef) and node.name == name:
                     first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                     return "\n".join([*cell.splitlines()[first - 1 : node.end_lineno], ""])
+    try:
         text = textwrap.dedent(inspect.getsource(plain))
         names = [getattr(node, "name", "") for node in ast.parse(text).body]
     except (OSError, TypeError, SyntaxError) as error:

@@ -74,6 +74,7 @@ def test_a_function_of_a_script_is_written_with_all_that_it_uses(tmp_path, monke
 
 
 def test_functions_and_classes_of_cells_are_those_that_ran_last(tmp_path, monkeypatch):
+    """The last cell did not run: it is mistyped."""
     cells = [
         "class Right:\n    value = 0.0\n",
         "class Right:\n    value = 1.0\n",
@@ -84,7 +85,7 @@ def test_functions_and_classes_of_cells_are_those_that_ran_last(tmp_path, monkey
     for number, cell in enumerate(cells):
         linecache.cache[f"<cell {number}>"] = len(cell), None, cell.splitlines(keepends=True), f"<cell {number}>"
         exec(compile(cell, f"<cell {number}>", "exec"), space)
-    monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "In", [*cells, "class Right("], raising=False)
     location = function_location(space["reward"], tmp_path)
     assert "value = 1.0" in Path(location.rpartition(":")[0]).read_text()
 
