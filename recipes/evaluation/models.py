@@ -14,6 +14,7 @@ from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.model_files import weight_files
+from recipes.paths import in_artifacts
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def find_model(name: str, option: str = "--model_path") -> Model:
     Raises:
         RecipeError: no such model is found, or it has no weights.
     """
+    name = in_artifacts(name)
     path = Path(name).expanduser().absolute()
     if not path.exists():
         _refuse_missing_folder(path, name, option)
@@ -136,7 +138,7 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
 
     A model behind a server is identified by its weights if `name` is also a folder here, else by address and name.
     """
-    if server and not Path(name).expanduser().exists():
+    if server and not Path(in_artifacts(name)).expanduser().exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return EvaluatedModel(label, server.model, identity, server, note)

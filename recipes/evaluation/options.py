@@ -62,10 +62,10 @@ class Options:
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
 
     def __post_init__(self) -> None:
-        """Find what lies in `artifacts/`, as keys and variables do."""
-        for name in ("run", "data", "model_path", "base_model_path"):
+        """Find what lies in `artifacts/`, as keys and variables do; a model's name may be that on a server."""
+        for name in ("run", "data"):
             if given := getattr(self, name):
-                object.__setattr__(self, name, type(given)(in_artifacts(str(given))))
+                object.__setattr__(self, name, Path(in_artifacts(str(given))))
 
     @property
     def words(self) -> list[str]:

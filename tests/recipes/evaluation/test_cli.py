@@ -69,6 +69,17 @@ def test_options_may_stand_before_or_after_the_word(eval_sums, server):
     assert (sampled["n"], sampled["max_tokens"]) == (4, 32), "the recipe's where nothing is asked for"
 
 
+def test_a_server_is_asked_for_the_name_that_it_gives_its_model(eval_sums, server, make_model):
+    """vLLM names a model after the path that it was started with; the same weights lie in moved artifacts here."""
+    name = "artifacts/models/mine"
+    make_model(name)
+    server.models = [{"id": name, "owned_by": "vllm"}]
+    outcome = eval_sums("--model_path", name, "--limit", 1)
+    assert report_of(outcome)
+    assert "known by its name on the server only" not in outcome.output
+    assert {request["model"] for request in server.requests} == {name}
+
+
 def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
     server.die_after = 5 * 4
     outcome = eval_sums("--model_path", "tiny", "analyse", "--concurrency", 1)
