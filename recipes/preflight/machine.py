@@ -137,7 +137,7 @@ def check_disk(recipe: Recipe) -> list[str]:
     return [unknown] if saves and not one else []
 
 
-SECTION = "docs/INSTALLATION.md, section flash-attn"
+SECTION = "docs/INSTALLATION.md, packed attention"
 CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
 """Attention that needs flash-attn, or cannot separate packed responses without it; None is verl's own choice."""
 

@@ -297,7 +297,7 @@ def mismatch_bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
     If vLLM does not see the images, the model still answers, and training goes on. But vLLM returns the log-prob of
     each token that it samples, and the trainer computes it again: `ROLLOUT_KL`, in nats a token, is the mean of
     log p(vLLM) - log p(trainer). It is zero up to rounding where both saw the same image with the same weights, and far
-    above `MOST_ROLLOUT_KL` where vLLM saw none; docs/NUMBER_GAME.md has the figures.
+    above `MOST_ROLLOUT_KL` where vLLM saw none; docs/RESULTS.md has the figures.
 
     Raises:
         RecipeError: `MAX_ROLLOUT_KL` is no positive number.

@@ -186,7 +186,7 @@ def train(address: str | None, in_driver: bool = True) -> int:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from recipes.engines.verl.trainer import TaskRunner
+    from recipes.engines.verl.task_runner import TaskRunner
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
@@ -220,7 +220,7 @@ class LocalTaskRunner:
     def run(self) -> Any:
         import ray
 
-        from recipes.engines.verl.trainer import TaskRunner
+        from recipes.engines.verl.task_runner import TaskRunner
 
         runner = TaskRunner()
         return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))

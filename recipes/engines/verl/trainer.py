@@ -5,8 +5,7 @@ next validation, and verl's training dumps keep only the score of a reward's res
 registered, and verl's manager of agent loops (`agent_loops.py`), through which all prompts pass in the same process,
 tells it their rows. `recipes/dumps.py` documents what a line has.
 
-`run_ppo` takes `TaskRunner` as an argument; verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or
-`ExactModels`.
+verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
@@ -25,7 +23,6 @@ from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ENDED, ROW_ID, TURNS
 from recipes.engines.checkpoints import is_to_stop, keep_last, name_the_type, refuse_nan, withdraw_stop
-from recipes.engines.verl import upstream
 from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
@@ -204,11 +201,3 @@ class ExactModels(EndInOrder):
         super().on_save(trainer, global_step, checkpoint_dir, **kwargs)
         for folder in Path(checkpoint_dir).glob("*/huggingface"):
             name_the_type(folder)
-
-
-class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
-    """verl's task runner, with the changes of the driver made before it runs."""
-
-    def run(self, config: Any) -> Any:
-        upstream.apply("driver")
-        return super().run(config)

@@ -84,7 +84,7 @@ def _entries_said(recipe: Recipe) -> dict[str, tuple[Any, Source]]:
 
 
 def trainer_mode(recipe: Recipe) -> str:
-    """verl's trainer: `sync`, or the one that a key below `verl` names (docs/ALGORITHMS.md, "Other trainers")."""
+    """verl's trainer: `sync`, or the one that a key of verl's names (docs/ALGORITHMS.md, asynchronous trainers)."""
     return str(native(recipe).get("trainer.v1.trainer_mode", "sync"))
 
 
