@@ -12,6 +12,7 @@ from typing import Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
+from recipes.config.schema import template_text
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
@@ -223,7 +224,7 @@ def _read(recipe: Recipe) -> RowFormat:
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
-    settings, template, tools = recipe.data, recipe.data.override_chat_template, tool_settings(recipe)
+    settings, tools = recipe.data, tool_settings(recipe)
     # The limit of a tiny model is that of its own data.
     limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "tiny"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
@@ -232,7 +233,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     return Engine(
         _given(options.tensor_parallel_size, tensor_parallel_size),
         options.gpu_memory_utilization,
-        Path(template).read_text(encoding="utf-8") if template else "",
+        template_text(settings.override_chat_template) or "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},

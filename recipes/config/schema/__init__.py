@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe
+from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe, template_text
 from recipes.config.schema.worker import module_names, verl_loss
 from recipes.settings.keys import Leaf, Section, Setting, Source, key, leaves
 
@@ -17,5 +17,6 @@ __all__ = [
     "key",
     "leaves",
     "module_names",
+    "template_text",
     "verl_loss",
 ]

@@ -18,8 +18,8 @@ def _as_list(value: str | list[str]) -> list[str]:
     return value if isinstance(value, list) else [value]
 
 
-def _file_text(path: str | None) -> str | None:
-    """Return the text of the file, which verl takes instead of a path. Raises RecipeError if it cannot be read."""
+def template_text(path: str | None) -> str | None:
+    """Return the text of a template's file, which verl takes instead of a path. Raises RecipeError if there is none."""
     if path is None:
         return None
     try:
@@ -86,7 +86,7 @@ class Data(Section):
     )
     """Jinja file that wraps the prompt, with the row's columns (EasyR1's finished rows: content alone)"""
     override_chat_template: str | None = key(
-        None, verl="actor_rollout_ref.model.custom_chat_template", convert=_file_text, path="input"
+        None, verl="actor_rollout_ref.model.custom_chat_template", convert=template_text, path="input"
     )
     """Jinja file that replaces the model's chat template"""
     enable_thinking: bool | None = key(

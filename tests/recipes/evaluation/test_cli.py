@@ -95,6 +95,7 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
     [
         (["--model_path", "tiny", "analyse", "--rollout_n", "1"], "--rollout_n"),
         (["--model_path", "tiny", "--reward_func", "none.py"], "none.py"),
+        (["--model_path", "tiny", "data.override_chat_template=none.jinja"], "cannot read the chat template"),
         (["--model_path", "other"], "other"),
         (["--model_path", "tiny", "--data", "bare.parquet"], "no column prompt"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
