@@ -127,7 +127,7 @@ def pair(first: ScoredFile, second: ScoredFile) -> Paired:
         raise RecipeError(what, where=where)
     same, _ = _shared(first, second)
     if not same:
-        raise RecipeError(unpaired(first, second) or "they share no question", where=where)
+        raise RecipeError(unpaired(first, second) or "the two share no question", where=where)
     by_score = first.measure == "score"
     before, after = (
         [fmean(each.score if by_score else each.value for each in file.rows[row]) for row in same]

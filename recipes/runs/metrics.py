@@ -161,7 +161,7 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 class Validation(NamedTuple):
     """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source.
 
-    Held-out accuracy is the mean over the questions (`responses.held_out`), of whatever source they are.
+    Held-out accuracy is the mean over the questions (`validations.held_out`), of whatever source they are.
     """
 
     measure: str
