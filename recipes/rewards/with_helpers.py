@@ -1,4 +1,4 @@
-"""Loaded by verl in place of a reward file that imports modules of its own folder."""
+"""Loaded by verl in place of a reward file that imports modules of its own folder, or dataclasses."""
 
 from __future__ import annotations
 

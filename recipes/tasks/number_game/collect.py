@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +48,7 @@ def fitted(data: bytes) -> bytes:
 
     A larger picture is scaled down; its aspect ratio is kept up to rounding to whole patches.
     """
-    picture, out = decoded(data), io.BytesIO()
+    picture = decoded(data)
     scale = min(1.0, (MOST_TOKENS * PATCH * PATCH / (picture.width * picture.height)) ** 0.5)
     columns, lines = (max(1, round(side * scale / PATCH)) for side in picture.size)
     while columns * lines > MOST_TOKENS:
@@ -57,8 +56,7 @@ def fitted(data: bytes) -> bytes:
     target = columns * PATCH, lines * PATCH
     if picture.size == target and picture.format == "PNG":
         return data
-    picture.convert("RGB").resize(target, Resampling.LANCZOS).save(out, "PNG")
-    return out.getvalue()
+    return pictures.encoded(picture.convert("RGB").resize(target, Resampling.LANCZOS))
 
 
 @dataclass(frozen=True, kw_only=True)
