@@ -34,7 +34,7 @@ MOST_TOKENS = 756  # of a screenshot; with the prompt's text and chat template i
 
 
 def decoded(data: bytes) -> Image:
-    """The picture of an encoded file, decoded to its last pixel. Raises ValueError where it is none, or not whole."""
+    """The picture of an encoded file, decoded to its last pixel. Raises ValueError where it is none or lacks pixels."""
     picture: Image = pictures.open_image(data)
     try:
         picture.load()
