@@ -59,7 +59,7 @@ class Question:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What rows with the same question share; rows with images and without an id all differ."""
+        """A key that rows with the same question share; rows with images and without an id all differ."""
         return question_key(self.text, self.ground_truth, self.id or str(self.row), self.image_count > 0)
 
     @property

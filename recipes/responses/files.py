@@ -12,7 +12,7 @@ from typing import Any
 
 from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
 from recipes.errors import RecipeError, counted
-from recipes.responses.measures import HELD_OUT, Measures
+from recipes.responses.measures import BY_MEASURE, Measures
 from recipes.responses.scored import ScoredResponse, question_key
 from recipes.rewards.contract import stated_accuracy
 from recipes.rewards.easyr1 import unwrapped
@@ -134,7 +134,7 @@ def pair(first: ScoredFile, second: ScoredFile) -> Paired:
         for file in (first, second)
     )
     questions = [first.rows[row][0].question for row in same]
-    return paired_difference(before, after, bounds=HELD_OUT[first.measure].bounds, clusters=questions)
+    return paired_difference(before, after, bounds=BY_MEASURE[first.measure].bounds, clusters=questions)
 
 
 def _shared(first: ScoredFile, second: ScoredFile) -> tuple[list[str], list[str]]:

@@ -69,7 +69,7 @@ class Metric:
         return Cell(value, low, high, interval.excludes_zero)
 
 
-HELD_OUT = {"accuracy": Metric("accuracy, %", "hundredths", SHARE), "score": Metric("score")}
+BY_MEASURE = {"accuracy": Metric("accuracy, %", "hundredths", SHARE), "score": Metric("score")}
 """Measure of a validation -> its metric."""
 METRICS = {
     "accuracy": Metric("Mean accuracy", "percent", SHARE),
@@ -254,7 +254,7 @@ class Measures:
     @cached_property
     def mean(self) -> Interval:
         """Mean accuracy or score, with an interval over the questions."""
-        return self.interval(self.values, HELD_OUT[self.measure].bounds)
+        return self.interval(self.values, BY_MEASURE[self.measure].bounds)
 
     @cached_property
     def summary(self) -> Summary:

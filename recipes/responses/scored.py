@@ -68,7 +68,7 @@ class Group:
 
 
 def question_key(prompt: str, truth: str, row_id: str, images: bool) -> tuple[str, ...]:
-    """What responses to the same question share, also those of different rows: prompt and truth.
+    """A key that responses to the same question share, also those of different rows: prompt and truth.
 
     Prompts with images may be alike where the images differ: then the ids must be the same too, apart from the number
     of a repeated row.

@@ -12,7 +12,7 @@ from recipes.errors import RecipeError
 from recipes.model_files import read_json
 from recipes.paths import ROOT
 from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
-from recipes.responses.measures import HELD_OUT
+from recipes.responses.measures import BY_MEASURE
 from recipes.runs.folder import Run, find, read
 from recipes.runs.metrics import SHOWN, number
 from recipes.runs.validations import read_validations
@@ -34,7 +34,7 @@ class Side(NamedTuple):
     run: Run | None  # None for an evaluation
 
     def compared_with(self, other: Side) -> Any:
-        """Which of the files compares with another side: the last common step, or greedy answers; None without any.
+        """The key of the file to compare: two sides' last common step, or greedy answers; None where they share none.
 
         Of a run beside an evaluation it is the last validation, of an evaluation the pass that is sampled like it.
         """
@@ -90,7 +90,7 @@ class Compared:
 
     @property
     def names(self) -> list[str]:
-        """What tells the sides apart: their names, or one or two settings that differ, where these do."""
+        """Texts that tell the sides apart: their names, or one or two settings that differ, where these do."""
         settings = [[f"{key.rpartition('.')[2]} {value}" for value in values] for key, values in self.settings.items()]
         names = [", ".join(each) for each in zip(*settings, strict=True)]
         tell = len(settings) <= 2 and len(set(names)) == len(self.sides) and UNREADABLE not in self.settings
@@ -98,7 +98,7 @@ class Compared:
 
     @property
     def heading(self) -> str:
-        """What the means are."""
+        """The heading of the means."""
         return title(*self._measures)
 
     def means(self) -> list[tuple[str, ...]]:
@@ -148,7 +148,7 @@ def _verdict(first: Side, second: Side, notes: list[str]) -> str:
     except RecipeError as error:
         return f"{place} is not paired, so that only the intervals compare: {error.what}"
     notes += filter(None, [unpaired(before, after)])
-    change = HELD_OUT[before.measure].cell(test.difference, difference=True)
+    change = BY_MEASURE[before.measure].cell(test.difference, difference=True)
     return (
         f"{place}, {counted_questions(test.questions, test.different)}: {second.name} - {first.name} = "
         f"{change.value} ({change.ends}; {test.won} won, {test.lost} lost, p = {test.p_value:.2g}): "
@@ -173,9 +173,9 @@ def _short(value: Any) -> Any:
 
 def shown(interval: Interval, measure: str) -> str:
     """A mean with its interval: an accuracy in percent, a score as it is."""
-    return str(HELD_OUT[measure].cell(interval))
+    return str(BY_MEASURE[measure].cell(interval))
 
 
 def title(*measures: str) -> str:
     """The heading of held-out means: of accuracies, of scores, or of both."""
-    return f"held-out {' or '.join(HELD_OUT[measure].label for measure in measures)} (95% interval over questions)"
+    return f"held-out {' or '.join(BY_MEASURE[measure].label for measure in measures)} (95% interval over questions)"
