@@ -78,7 +78,7 @@ def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
             responses.append(_scored(record, images))
     except FileNotFoundError as error:
         raise RecipeError("its responses are not there", where=str(file), fix="make them again") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"response {len(responses) + 1} cannot be read: {type(error).__name__}: {error}"
         raise RecipeError(what, where=str(file), fix="wait until it is written, or remove the file") from error
     if not responses:

@@ -78,6 +78,6 @@ def test_a_dump_that_is_not_whole_is_an_error(tmp_path):
     lines = [response("a_0_0", 1.0, row_id="a"), response("b_0_0", 1.0, row_id="b")]
     assert len(write(tmp_path / "1.jsonl", lines).responses) == 2
     torn = [*("".join(lines)[:-cut] for cut in (3, 40)), lines[0][:-9] + "\n" + lines[1], "7\n", ""]
-    for content in (*torn, response("", 1.0), response("a_0_0", float("nan")), response("a_0_0", "high")):
+    for content in (*torn, "[1]\n", response("", 1.0), response("a_0_0", float("nan")), response("a_0_0", "high")):
         error = mistake(lambda content=content: write(tmp_path / "1.jsonl", [content]))
         assert "1.jsonl" in error.where
