@@ -106,6 +106,7 @@ def lines(text):
 ODD = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: odd\n'
 COUNTED = ODD.replace("ValueError: odd", "pydantic.ValidationError: 2 validation errors for M\n  max_len must be 9")
 COUNTED += "    For further information visit https://errors.pydantic.dev\n  seed is no number\n"
+NUMA = "(CpuHttpServer pid=9) Warning: NUMA binding: using MEMBIND. (function init_cpu_memory_env)\n"
 WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x')\n  warnings.warn(1)\n"
 
 
@@ -133,6 +134,7 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
     [
         ("", "RuntimeError: unable to write to file </dev/shm/torch_1>: No space left on device (28)", "--shm-size"),
         ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
+        (f"{NUMA}A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
         ("", "AttributeError: '_C' object has no attribute 'init_cpu_memory_env'", "libnuma1"),
         ("", "RuntimeError: PytorchStreamWriter failed writing file data/3", "ARTIFACTS_DIR"),
         ("(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory.", "EngineDeadError: ended", "GPU_MEMORY_UTIL"),
