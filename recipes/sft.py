@@ -40,6 +40,7 @@ from recipes.engines.verl import translation as verl
 from recipes.engines.worked_answers import OF_TRAINER, answer_spans, messages_of, packed
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
+from recipes.model_files import local_model
 from recipes.paths import (
     CONFIGS,
     ROOT,
@@ -215,9 +216,9 @@ def _forced(name: str, value: Any) -> str:
     return f"++{verl.override(name, value, known=True)}"
 
 
-def write_rows(chosen: Plan) -> tuple[int, int]:
-    """Write each training row's prompt and worked answer as chat messages; return the numbers of rows that were written
-    and of those that have more tokens than the limit.
+def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
+    """Return each training row's prompt and worked answer as chat messages, and the number of rows that are left out,
+    since they have more tokens than the limit.
 
     Raises RecipeError for a row with an image or without a worked answer, for a chat template that fails or writes the
     prompt in other tokens when the answer follows, and where no row is short enough.
@@ -266,9 +267,33 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
             where="data.max_length, data.max_token_len_per_gpu",
             fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller",
         )
+    return kept, long
+
+
+def write_rows(chosen: Plan) -> tuple[int, int]:
+    """Write the rows of `worked_rows`; return the numbers of those that were written and that were left out."""
+    kept, long = worked_rows(chosen)
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(kept), chosen.rows)
     return len(kept), long
+
+
+def counted(chosen: Plan, rows: int, long: int) -> str:
+    """The line on the numbers of rows that are trained on, and left out."""
+    return f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)"
+
+
+def try_rows(chosen: Plan) -> str:
+    """Return the line on the rows without writing them; it says so where rows or tokenizer are not on this machine.
+
+    Raises what `worked_rows` and `steps_of` raise.
+    """
+    files, model = chosen.recipe.data.train_files, chosen.settings.model
+    there = all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
+    if not there or local_model(model.tokenizer_path or model.path) is None:
+        return "note: worked answers are not counted: the rows or the model's tokenizer are not on this machine yet"
+    kept, long = worked_rows(chosen)
+    return f"{counted(chosen, len(kept), long)}, {steps_of(chosen, len(kept)):,} updates"
 
 
 def command(chosen: Plan) -> list[str]:
@@ -304,7 +329,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     data = ", ".join(str(relative_to_cwd(Path(file))) for file in ([given] if isinstance(given, str) else given))
     chosen = with_data(chosen, console.print)
     rows, long = write_rows(chosen)
-    console.print(f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)")
+    console.print(counted(chosen, rows, long))
     steps = steps_of(chosen, rows)
     chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
     shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model
@@ -415,6 +440,7 @@ def main(
             chosen = with_data(chosen, lambda line: print(f"# {line}"), make=False)
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
+            print(f"# {try_rows(chosen)}")
             return
         raise typer.Exit(run(chosen, console, task))
 

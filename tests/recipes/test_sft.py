@@ -108,6 +108,7 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
 def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
     chosen = written(tmp_path, monkeypatch, [solution], prompt, images=images)
     error = mistake(lambda: sft.write_rows(chosen), "train.parquet")
+    assert mistake(lambda: sft.try_rows(chosen), "train.parquet").what == error.what, "a dry run says it, too"
     assert all(part in error.what for part in ("row 0", what))
 
 
