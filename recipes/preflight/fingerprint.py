@@ -29,9 +29,11 @@ TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validat
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
     f"{MODEL}: {part}" for part in ("config.json", "tokenizer", "processor", "code", "generation_config.json")
 )
+OF_MODEL = (MODEL, CONFIG)
+"""Content that is no key and belongs to the model that a run began from."""
 FIXED = {
     RANKS: "each rank wrote a file of its own, so their number is fixed",
-    **dict.fromkeys((MODEL, CONFIG), "the checkpoint belongs to that model"),
+    **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
 }
 """Content that is no key and whose change makes checkpoints impossible to resume -> why."""
 ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)

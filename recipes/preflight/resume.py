@@ -31,7 +31,7 @@ from recipes.engines.checkpoints import (
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import DATA_ANEW, RANKS, Attempt, differences, fingerprint, why_fixed
+from recipes.preflight.fingerprint import DATA_ANEW, OF_MODEL, RANKS, Attempt, differences, fingerprint, why_fixed
 from recipes.runs.folder import Change, add_changes, set_aside
 
 RECORD = "recipe.json"
@@ -198,7 +198,9 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
             raise RecipeError(
                 f"a resumed run cannot change this: {change.described}: {why}",
                 where=str(begin.checkpoint.folder),
-                fix=f"keep the old one, or {_begin_anew(recipe, begin.checkpoint)}",
+                # where the model changed, the new run trains the one that was given, not the checkpoint's
+                fix="keep the old one, or "
+                + _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint),
             )
     if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
         raise RecipeError(

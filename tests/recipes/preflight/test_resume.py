@@ -136,7 +136,7 @@ def test_other_rows_in_the_same_file_and_other_weights_in_the_same_folder_are_se
     assert [path.name for path in Path(anew).iterdir()] == ["actor"]
     write_rows(files / "train.parquet")
     (files / "model" / "model.safetensors").write_bytes(b"other weights".ljust(4096))
-    refused("model: ")
+    assert "MODEL_PATH" not in refused("model: ").fix, "the new run trains the model that was given"
     refused("model: ", ANYWAY)
 
 
