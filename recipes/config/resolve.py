@@ -162,6 +162,8 @@ def find(task_or_path: str) -> Path:
         return path
     known = tasks()
     fix = ("" if is_file else did_you_mean(task_or_path, known)) or f"use one of {', '.join(known)}"
+    if is_file:
+        fix = f"mend the path, which starts where you stand, or {fix}"
     what = "the recipe does not exist" if is_file else f"unknown task {task_or_path!r}"
     raise RecipeError(what, where=str(path if is_file else CONFIGS), fix=fix)
 

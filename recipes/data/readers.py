@@ -372,7 +372,7 @@ def _parsed(data: bytes, place: Place) -> Any:
         return value
     except json.JSONDecodeError as error:
         line = place._replace(number=place.number + error.lineno - 1)
-        fix = "put each record on a line of its own, or all into an array: [ ... ]"
+        fix = "mend it there; each record stands on a line of its own, or all are in an array: [ ... ]"
         raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}", line, fix) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, or what `json` takes and JSON does not have
         raise RecordError(str(error).split(";")[0], place, "write JSON in UTF-8") from error

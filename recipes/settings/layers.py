@@ -193,8 +193,11 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
     leaf, meant = leaves(schema).get(path), did_you_mean(str(value), re.findall("'([^']+)'", wanted))
+    fix = meant or (f"give a value such as {flow(leaf.default)}" if leaf and leaf.default else wanted)
+    if fix == wanted and leaf and leaf.default is None and wanted.startswith("Input should"):
+        fix = "give a value that fits, or leave it out"
     return RecipeError(
         f"{path} is {value!r}: {wanted}{more}",
         where=sources.get(path, DEFAULT).where,
-        fix=meant or (f"give a value such as {flow(leaf.default)}" if leaf and leaf.default else wanted),
+        fix=fix,
     )

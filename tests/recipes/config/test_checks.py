@@ -32,6 +32,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         (f"engine=easyr1 {SMALL}", "1024"),
         ("trainer.save_freq=0", "such as -1"),
         ("trainer.save_limit=0", "such as -1"),
+        ("trainer.max_steps=0", "leave it out"),
         ("worker.actor.optim.lr=inf", "such as"),
         ("actor_rollout_ref.actor.fsdp_config.fsdp_size=1", "fsdp2"),
         (f"{EIGHT} worker.rollout.n=8", "data.rollout_batch_size and worker.actor.global_batch_size to 6 or 9"),

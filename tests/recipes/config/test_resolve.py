@@ -29,7 +29,7 @@ def test_variables_are_read_from_the_environment_that_the_process_has_now(monkey
 
 def test_later_layers_win_and_every_key_knows_its_layer(resolve, tmp_path):
     mistake(lambda: load("countdwn"), "did you mean countdown")
-    mistake(lambda: load(str(tmp_path / "none.yaml")), "does not exist")
+    assert "mend the path" in mistake(lambda: load(str(tmp_path / "none.yaml")), "does not exist").fix
     assert resolve().data.rollout_batch_size == 64
     assert resolve(hardware="cpu").data.rollout_batch_size == 8
     assert resolve(hardware="cpu", ROLLOUT_BATCH_SIZE="16").data.rollout_batch_size == 16
