@@ -58,6 +58,10 @@ class Findings:
     start: resume.Start = field(default_factory=lambda: resume.Start(None))  # a fresh one where it was not checked
 
 
+TEXTS = ("data.system_prompt", "data.format_prompt")
+"""Keys of files for which users give the text itself."""
+
+
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
     attention; return remarks.
@@ -70,6 +74,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     for key in path_keys(recipe):  # a checkpoint is looked for with the others of its run
         if key.kind == "input" and key.key != "trainer.load_checkpoint_path" and not Path(key.path).exists():
             fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
+            if key.key in TEXTS and any(mark in Path(key.path).name for mark in " {"):
+                fix = "write the text into a file, and give that file's path"
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     if recipe.engine == "verl":

@@ -173,7 +173,8 @@ def _check_schemas(prompt: list[dict[str, str]], rules: Any, where: str) -> None
     missing = [name for name in names if name not in shown]
     if missing and type(rules.parser).__module__.startswith(("verl.", "recipes.")):
         what = f"the chat template does not show the tools, and the prompt does not name {', '.join(missing)}"
-        raise RecipeError(what, where=where, fix=f"name and describe them in the system prompt, or {TEMPLATE}")
+        fix = "name and describe them in the system prompt (--system_prompt FILE), take a model that knows tools, "
+        raise RecipeError(what, where=where, fix=f"{fix}or give a template by data.override_chat_template")
 
 
 def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: Any, ends: set[str], where: str) -> None:

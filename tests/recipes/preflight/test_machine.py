@@ -79,6 +79,11 @@ def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
     assert key in error.where
 
 
+def test_a_text_in_the_place_of_its_file_is_told_to_be_written_into_one(make):
+    text = 'data.system_prompt="Think step by step."'
+    assert "write the text into a file" in mistake(lambda: preflight.check_before_data(make(text)), "step by").fix
+
+
 def test_artifacts_below_a_file_are_refused(files, monkeypatch):
     (files / "taken").write_text("")
     monkeypatch.setenv("ARTIFACTS_DIR", f"{files}/taken/artifacts")
