@@ -31,7 +31,7 @@ from recipes.statistics import counted_questions
 from recipes.yaml_text import read
 
 Status = Literal["ok", "explained", "unknown", "warning", "failure"]
-"""`explained`: a value that looks wrong and is not; `unknown`: too few steps, or no such metric."""
+"""`explained`: a value that looks wrong and is not; `unknown`: not judged, for the reason that its evidence gives."""
 WINDOW = 5  # steps
 COLLAPSED_ENTROPY = 0.01  # nats a token
 ENTROPY_CHANGE = 3.0  # factor from the first steps
@@ -377,7 +377,7 @@ def findings(run: Evidence) -> list[Finding]:
     found = []
     for rule in RULES:
         if run.stand_in and rule.judge is not _numbers:
-            found.append(Finding(rule, "explained", "not judged: the tiny model stands in for one of your choice"))
+            found.append(Finding(rule, "unknown", "not judged: the tiny model stands in for one of your choice"))
             continue
         try:
             status, evidence, *other = rule.judge(run)
