@@ -25,7 +25,7 @@ from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_im
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
-from recipes.paths import command_line
+from recipes.paths import command_line, relative_to_cwd, run_dir
 from recipes.responses.scored import Sampling
 
 Log = Callable[[str], None]
@@ -194,6 +194,10 @@ def _recipe(options: Options) -> Recipe:
         here = bool(options.model_path) and not options.api_base
         model = [f"{MODEL}={find_model(options.model_path).folder}"] if here else []
         return load(options.task, arguments=[*options.words, *model])
+    if not (options.run / "config.yaml").is_file():
+        runs = sorted(str(relative_to_cwd(each.parent)) for each in run_dir("").glob("*/config.yaml"))
+        fix = f"give one of {', '.join(runs)}" if runs else "train first, or give a run's folder"
+        raise RecipeError("this is not the folder of a run: it has no config.yaml", where=str(options.run), fix=fix)
     recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")

@@ -11,6 +11,7 @@ from recipes.evaluation import evaluate
 from recipes.evaluation.cli import app
 from recipes.evaluation.options import Options
 from recipes.evaluation.plan import plan_of
+from tests.mistakes import mistake
 
 
 @pytest.fixture
@@ -129,6 +130,7 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     other = recipe.with_name("other.jsonl")  # the run's reward is the user's own, so that rows need no data source
     other.write_text('{"prompt": "What is 1 + 1?", "ground_truth": "2"}\n')
     report_of(eval_sums("--run", folder, "--data", other, *names, task=()))
+    assert "artifacts/runs/sums" in mistake(lambda: plan_of(Options(run=Path("artifacts/runs/sum")), print)).fix
     assert [report["models"][label]["name"] for label in ("trained", "base")] == ["last", "base"]
 
 
