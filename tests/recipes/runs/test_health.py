@@ -148,6 +148,7 @@ def test_the_tiny_model_that_stands_in_for_another_is_not_judged(tmp_path):
         health.add_step(step)
     assert "its scores say nothing about the task" in lines.pop(0)
     assert {line.split(":")[1] for line in lines} == {" numbers"}
+    assert {each.status for each in findings(health._run) if each.rule.name != "numbers"} == {"unknown"}
 
 
 def test_a_step_costs_the_same_after_twenty_thousand(tmp_path):
