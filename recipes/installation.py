@@ -124,23 +124,24 @@ def ensure() -> None:
 
 def main(arguments: list[str]) -> int:
     """Answer one question of the set-up script; returns the exit code: 1 where a pin is not met, 2 for wrong usage."""
-    match arguments:
-        case ["pins", extra]:
-            print("\n".join(pins(extra, CONSTRAINTS.read_text(encoding="utf-8"))))
-        case ["sources"]:
-            listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
-            for option in sources(listing.stdout):
-                print(option)
-        case ["repair", venv]:
-            for name in repair(Path(venv)):
-                print(f"half installed, will be installed again: {name}")
-        case ["verify", venv, extra]:
-            problems = wrong(Path(venv), pins(extra, CONSTRAINTS.read_text(encoding="utf-8")))
-            print("\n".join(problems))
-            return 1 if problems else 0
-        case _:
-            print(__doc__, file=sys.stderr)
-            return 2
+    # No `match`: scripts read this module with the system's Python, to say that it is too old.
+    question, given = arguments[0] if arguments else "", arguments[1:]
+    if question == "pins" and len(given) == 1:
+        print("\n".join(pins(given[0], CONSTRAINTS.read_text(encoding="utf-8"))))
+    elif question == "sources" and not given:
+        listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
+        for option in sources(listing.stdout):
+            print(option)
+    elif question == "repair" and len(given) == 1:
+        for name in repair(Path(given[0])):
+            print(f"half installed, will be installed again: {name}")
+    elif question == "verify" and len(given) == 2:
+        problems = wrong(Path(given[0]), pins(given[1], CONSTRAINTS.read_text(encoding="utf-8")))
+        print("\n".join(problems))
+        return 1 if problems else 0
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
     return 0
 
 
