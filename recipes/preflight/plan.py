@@ -235,6 +235,8 @@ def walk(
     """The commands from the probe to the evaluation, with what the user typed; `is_worked`: a warm start is one."""
     files, words = split_overlays(overrides)
     planned = recipe.resolution.planned_gpus
+    if planned:
+        environ = {**environ, "HARDWARE": ""}  # a HARDWARE=cpu of this machine is not for those that are planned
     replaced = ("trainer.n_gpus_per_node",) if planned else ()
     number = f"GPUS_PER_NODE={len(planned)} " if planned else ""
     settings = dict.fromkeys(each.setting for each in read_arguments(words) if each.key not in ("gpus", MODEL))

@@ -29,7 +29,7 @@ def planned(tmp_path, capsys):
         own = ["--data", f"{tmp_path}/rows.jsonl", "--prompt_key", "q", "--answer_key", "truth"]
         words = [*own, "--reward_func", f"{tmp_path}/score.py", *arguments, "--gpus", gpus]
         recipe = load("custom", arguments=words, environ={})
-        code = plan.show(Console(width=10_000), recipe, "custom", {}, words)
+        code = plan.show(Console(width=10_000), recipe, "custom", {"HARDWARE": "cpu", "LR": "1e-5"}, words)
         lines, name = {}, ""
         for line in capsys.readouterr().out.splitlines():
             name = line[:12].strip() or name
@@ -59,7 +59,7 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned, monkeypatch):
     assert {"analyse", "prompt_key=q", "answer_key=truth"} <= set(probe)
     monkeypatch.setenv("GPUS_PER_NODE", "2")
     _, lines = planned("8x80", "--epochs", "1")
-    assert "GPUS_PER_NODE=8 " in lines["train"]
+    assert lines["train"].strip().startswith("GPUS_PER_NODE=8 LR=1e-5 bash"), "HARDWARE=cpu is this machine's alone"
     assert "GPUS_PER_NODE=2" not in lines["train"]
     assert "few" not in lines["steps"], "5 responses to 2 prompts do not divide over 8 GPUs"
 
