@@ -308,9 +308,12 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
             return
         if len(called) == len(running):
             wait((future for futures in called.values() for future in futures), return_when=FIRST_COMPLETED)
+        ended: list[str] = []
         for name in [name for name, futures in called.items() if all(future.done() for future in futures)]:
             running[name][2].answer([future.result() for future in called.pop(name)])
-            if not running[name][2].ended:
+            if running[name][2].ended:
+                ended.append(name)
+            else:
                 ask(name)
         for output in engine.step() if engine.has_unfinished_requests() else []:
             if output.finished:
@@ -319,7 +322,9 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                 calls = awaited(running[name][2].hear(choice.token_ids, choice.logprobs.logprobs))
                 if calls:
                     called[name] = [rules.tools.call(call.name, call.arguments) for call in calls]
-        for name in [name for name, (*_, conversation) in running.items() if conversation.ended]:
+                else:
+                    ended.append(name)
+        for name in ended:
             question, number, conversation = running.pop(name)
             group = finished.setdefault(question.row, {})
             group[number] = _of_conversation(conversation, sampling)
