@@ -50,7 +50,7 @@ def in_python(text: str) -> list[Any] | dict[str, Any] | None:
 
 
 def is_meant_as_one(text: str) -> bool:
-    """Whether a text can only be meant as a list or object of texts: a bracket, a quote, and a bracket at the end."""
+    """Return whether a text can only be meant as a list or object of texts: bracket, quote, bracket at its end."""
     return _MEANT.fullmatch(text) is not None
 
 

@@ -471,7 +471,7 @@ def _conversion(recipe: Recipe) -> Conversion | None:
 
 
 def _changes_rows(recipe: Recipe) -> bool:
-    """Whether the recipe asks for what finished rows get by a conversion alone."""
+    """Return whether the recipe asks for what finished rows get by a conversion alone."""
     data = recipe.data
     of_easyr1 = (data.format_prompt, data.answer_key, data.image_dir) if recipe.engine != "easyr1" else ()
     return any((data.data_source, data.system_prompt, *of_easyr1))
@@ -512,7 +512,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Whether a file is parquet with the engine's columns; for verl, its prompts must be messages of one text each.
+    """Return whether a file is parquet with the engine's columns; verl's prompts must be messages of one text each.
 
     A broken parquet file counts as finished: the preflight reports it.
     """
@@ -563,7 +563,7 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
 
 
 def is_to_make(recipe: Recipe) -> bool:
-    """Whether data files that the recipe itself names are missing and the recipe has a `prepare` command."""
+    """Return whether data files that the recipe itself names are missing and the recipe has a `prepare` command."""
     files = [key for key in path_keys(recipe) if key.kind == "data" and not key.on_hub and not key.source.by_user]
     return bool(recipe.prepare) and not all(Path(key.path).exists() for key in files)
 

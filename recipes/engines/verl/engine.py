@@ -51,7 +51,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
     """Actor and reference."""
 
     _shows_once: bool
-    """Whether the model has a vision tower that takes a picture of several responses once."""
+    """Return whether the model has a vision tower that takes a picture of several responses once."""
 
     def _build_module(self) -> torch.nn.Module:
         """Compile Triton's head once; load weights that are never trained in their compute dtype.

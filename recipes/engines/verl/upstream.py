@@ -36,7 +36,7 @@ class Patch:
     gain: str
     pull_request: str
     needed: bool
-    """Whether a machine without a GPU cannot run without this change."""
+    """Return whether a machine without a GPU cannot run without this change."""
 
 
 CHANGES: list[Patch] = []
