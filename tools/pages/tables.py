@@ -111,6 +111,7 @@ PLACES = {
     "model": "processes with a model",
     "client": "processes that send weights",
     "server": "vLLM's server",
+    "agent loops": "workers of agent loops",
     "driver": "driver",
     "cpu verl": "CPUs: all",
     "cpu vllm": "CPUs: vLLM",

@@ -14,6 +14,8 @@ some.
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 import os
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -22,22 +24,33 @@ from typing import Any
 
 import ray
 import torch
+import transfer_queue
 from tensordict import TensorDict
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopOutput,
+    DictConfigWrap,
+    ToolListWrap,
+    _agent_loop_registry,
+    register,
+)
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, agent_loop_tq
 from verl.utils.profiler import simple_timer
+from verl.utils.rollout_trace import rollout_trace_attr
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from recipes.dumps import CONVERSATION
-from recipes.engines.verl import pictures, trainer
+from recipes.engines.verl import pictures, trainer, upstream
 from recipes.engines.verl.conversation import Conversation, Rules
 from recipes.engines.verl.tools import VARIABLE, Tools, given
 
-PICTURES, TOKENS = "pictures", "tokens"
+PICTURES, TOKENS, ROWS = "pictures", "tokens", "rows"
 
-_shared: ContextVar[dict[str, asyncio.Task[Any]]] = ContextVar("what the responses of a prompt share")
+_shared: ContextVar[dict[str, Any]] = ContextVar("what the responses of a prompt share")
 
 
 async def _once(name: str, compute: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -71,26 +84,19 @@ class SharedPicturesLoop(SingleTurnAgentLoop):
         return tokens, features, packed
 
 
-_rules: Rules | None = None
-"""The rules of this process's model, made by its first response: verl makes a loop for each."""
-
-
 class ToolLoop(ToolAgentLoop):
     """verl's loop with tools that cannot stop a worker, in `Conversation`'s turns."""
 
     def __init__(self, *args: Any, tools: Any = None, hf_model_type: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, tools=tools, hf_model_type=hf_model_type, **kwargs)
-        global _rules
-        if _rules is None:
-            _rules = Rules.of(
-                self.tokenizer,
-                Tools(tools.tools, given()),
-                self.rollout_config.prompt_length,
-                self.rollout_config.response_length,
-                model_type=hf_model_type,
-                template_arguments=self.apply_chat_template_kwargs,
-            )
-        self._rules = _rules
+        self._rules = Rules.of(
+            self.tokenizer,
+            Tools(tools.tools, given()),
+            self.rollout_config.prompt_length,
+            self.rollout_config.response_length,
+            model_type=hf_model_type,
+            template_arguments=self.apply_chat_template_kwargs,
+        )
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         """Generate and call until the response has ended."""
@@ -127,6 +133,9 @@ class ToolLoop(ToolAgentLoop):
         )
 
 
+OURS = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in (SharedPicturesLoop, ToolLoop)}
+"""Loops as verl's registry has them, by their paths -> their classes."""
+
 if VARIABLE in os.environ:  # without tools of the recipe's, a row's column `agent_name` means verl's loop
     register("tool_agent")(ToolLoop)
 
@@ -145,6 +154,30 @@ class LocalReward:
         return await self._worker.compute_score(data)
 
 
+class PromptQueue:
+    """verl's queue as its worker of agent loops calls it: the rows of a prompt go in together, before its status.
+
+    `fields` are rows as dictionaries, of which verl's own functions make the tensors of all.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(transfer_queue, name)
+
+    async def async_kv_batch_put(
+        self, *, keys: list[str], fields: list[dict[str, Any]], tags: list[dict[str, Any]], partition_id: str
+    ) -> None:
+        """Keep rows until their prompt's status is put."""
+        _shared.get().setdefault(ROWS, []).extend(zip(keys, fields, tags, strict=True))
+
+    async def async_kv_put(self, *, key: str, partition_id: str, tag: dict[str, Any]) -> None:
+        """Put a prompt's status, and its rows before it."""
+        if rows := _shared.get().pop(ROWS, ()):
+            keys, fields, tags = map(list, zip(*rows, strict=True))
+            columns = list_of_dict_to_tensordict(fields)
+            await transfer_queue.async_kv_batch_put(keys=keys, fields=columns, tags=tags, partition_id=partition_id)
+        await transfer_queue.async_kv_put(key=key, partition_id=partition_id, tag=tag)
+
+
 _Worker: Any = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl decorates the class for Ray
 
 
@@ -157,9 +190,37 @@ class Worker(_Worker):
     reward_loop_worker_handles: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        upstream.apply("agent loops")
         super().__init__(*args, **kwargs)
         if self.reward_loop_worker_handles == []:
             self.reward_loop_worker_handles = [LocalReward(self.config)]
+        self._loop = functools.cache(self._make_loop)
+
+    def _make_loop(self, name: str) -> AgentLoopBase | None:
+        """One of this module's loops, which serve any number of responses; None for others."""
+        kind = OURS.get(_agent_loop_registry.get(name, {}).get("_target_"))
+        return kind and kind(
+            trainer_config=DictConfigWrap(self.config),
+            server_manager=self.llm_client,
+            tokenizer=self.tokenizer,
+            processor=self.processor,
+            hf_model_type=self.hf_model_type,
+            dataset_cls=self.dataset_cls,
+            data_config=DictConfigWrap(self.config.data),
+            tools=ToolListWrap(self.tools),
+        )
+
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool, **row: Any
+    ) -> None:
+        """Run a loop for one response; verl makes a loop for each, by Hydra: a third of this worker's time."""
+        loop = self._loop(agent_name)
+        if loop is None:
+            await super()._run_agent_loop(sampling_params, trajectory, agent_name=agent_name, trace=trace, **row)
+            return
+        with rollout_trace_attr(**trajectory, name="agent_loop", trace=trace):
+            output = await loop.run(sampling_params, **row)
+            await self._agent_loop_postprocess(output, trajectory["validate"], **row)
 
     async def _run_prompt(self, *args: Any, **kwargs: Any) -> None:
         _shared.set({})  # each prompt is a task of its own, whose context its responses inherit
@@ -175,11 +236,34 @@ class Worker(_Worker):
         return seen | {"images_seqlens": torch.repeat_interleave(lengths[:, 1] * lengths[:, 2], lengths[:, 0])}
 
 
+class OnlyServer(LLMServerClient):
+    """verl's client where there is one server: nobody is asked which, nor told that a request has ended."""
+
+    _server: tuple[str, Any] | None = None
+
+    async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
+        if self._server is None:
+            self._server = await super()._acquire_server(request_id, **extra)
+        return self._server
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        pass
+
+
+def _has_one_server(config: Any) -> bool:
+    """Whether one server takes all GPUs of verl's synchronous trainer."""
+    rollout, trained = config.actor_rollout_ref.rollout, config.trainer
+    of_server = math.prod(rollout[f"{kind}_parallel_size"] for kind in ("tensor_model", "data", "pipeline_model"))
+    return trained.v1.trainer_mode == "sync" and trained.nnodes * trained.n_gpus_per_node == of_server
+
+
 class AgentLoops(AgentLoopManagerTQ):
     """verl's manager of agent loops, with `Worker`; the trainer learns which row each prompt is."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: Any, llm_client: Any, *args: Any, **kwargs: Any) -> None:
+        if type(llm_client) is LLMServerClient and _has_one_server(config):
+            llm_client = OnlyServer(config, llm_client._load_balancer)
+        super().__init__(config, llm_client, *args, **kwargs)
         self.agent_loop_workers_class = ray.remote(Worker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:

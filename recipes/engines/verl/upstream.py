@@ -22,9 +22,9 @@ SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 """The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
 
-Place = Literal["model", "client", "server", "driver", "cpu verl", "cpu vllm"]
-"""Kinds of process, in this order: with a model; with a model, and sends its weights; with vLLM's server; the driver;
-on machines without a GPU any that imports verl, and any with vLLM."""
+Place = Literal["model", "client", "server", "agent loops", "driver", "cpu verl", "cpu vllm"]
+"""Kinds of process, in this order: with a model; with a model, and sends its weights; with vLLM's server; workers of
+agent loops; the driver; on machines without a GPU any that imports verl, and any with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -337,6 +337,23 @@ def whole_responses() -> None:
 
     _wrap(SERVER, "SamplingParams", without_text)
     _wrap("vllm.v1.engine.output_processor:RequestState", "make_request_output", first_and_last)
+
+
+@change(
+    "agent loops",
+    gain="2,048 responses of 48 tokens at most on two CPU cores: generation of 36 s became 23, a step of 66 s 53",
+    pull_request="Let `_run_prompt` put the rows of its responses in one call, before the prompt's status.",
+)
+def rows_of_a_prompt_together() -> None:
+    """verl puts each response into its queue alone: three requests to the queue's controller, and one to its storage.
+
+    verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Nothing reads a row before its prompt has
+    ended, so `agent_loops.PromptQueue` puts the rows of a prompt with its status.
+    """
+    from recipes.engines.verl.agent_loops import PromptQueue
+
+    _replace("verl.trainer.ppo.v1.agent_loop_tq", "tq", PromptQueue())
+    _replace("verl.trainer.ppo.v1.agent_loop_tq", "list_of_dict_to_tensordict", lambda rows: rows)
 
 
 @change(
