@@ -26,12 +26,12 @@ import ray
 import torch
 import transfer_queue
 from tensordict import TensorDict
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopOutput,
     DictConfigWrap,
     ToolListWrap,
-    _agent_loop_registry,
     register,
 )
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
@@ -157,7 +157,8 @@ class LocalReward:
 class PromptQueue:
     """verl's queue as its worker of agent loops calls it: the rows of a prompt go in together, before its status.
 
-    `fields` are rows as dictionaries, of which verl's own functions make the tensors of all.
+    verl's worker hands over dictionaries, since `upstream.rows_of_a_prompt_together` also leaves its
+    `list_of_dict_to_tensordict` for here, where all rows are known.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -171,7 +172,11 @@ class PromptQueue:
 
     async def async_kv_put(self, *, key: str, partition_id: str, tag: dict[str, Any]) -> None:
         """Put a prompt's status, and its rows before it."""
-        if rows := _shared.get().pop(ROWS, ()):
+        alike: dict[Any, list[Any]] = {}  # a loop may give some responses fields that others lack
+        for row in _shared.get().pop(ROWS, ()):
+            kinds = frozenset((name, isinstance(value, torch.Tensor)) for name, value in row[1].items())
+            alike.setdefault(kinds, []).append(row)
+        for rows in alike.values():
             keys, fields, tags = map(list, zip(*rows, strict=True))
             columns = list_of_dict_to_tensordict(fields)
             await transfer_queue.async_kv_batch_put(keys=keys, fields=columns, tags=tags, partition_id=partition_id)
@@ -198,8 +203,11 @@ class Worker(_Worker):
 
     def _make_loop(self, name: str) -> AgentLoopBase | None:
         """One of this module's loops, which serve any number of responses; None for others."""
-        kind = OURS.get(_agent_loop_registry.get(name, {}).get("_target_"))
-        return kind and kind(
+        registered = dict(agent_loop._agent_loop_registry.get(name, {}))
+        kind = OURS.get(registered.pop("_target_", ""))
+        if kind is None or registered:  # arguments of its own
+            return None
+        return kind(
             trainer_config=DictConfigWrap(self.config),
             server_manager=self.llm_client,
             tokenizer=self.tokenizer,
@@ -228,8 +236,12 @@ class Worker(_Worker):
 
     def _compute_multi_modal_inputs(self, output: Any, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         tasks, shown = _shared.get(), output.multi_modal_data or {}
-        if list(shown) != ["images"] or shown["images"] is not tasks[PICTURES].result()["images"]:
-            return dict(super()._compute_multi_modal_inputs(output, input_ids))  # a tool may have added some
+        if (
+            list(shown) != ["images"]
+            or TOKENS not in tasks
+            or shown["images"] is not tasks[PICTURES].result()["images"]
+        ):
+            return dict(super()._compute_multi_modal_inputs(output, input_ids))  # another loop's, or a tool added some
         _, _, packed = tasks[TOKENS].result()
         lengths = packed[pictures.GRID]
         seen = {name: value for name, value in packed.items() if name not in ("input_ids", "attention_mask")}
@@ -237,22 +249,24 @@ class Worker(_Worker):
 
 
 class OnlyServer(LLMServerClient):
-    """verl's client where there is one server: nobody is asked which, nor told that a request has ended."""
+    """verl's client where there is one server: which one is asked once, and nobody is told that a request has ended."""
 
-    _server: tuple[str, Any] | None = None
+    _asked: asyncio.Task[tuple[str, Any]] | None = None
 
     async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:
-        if self._server is None:
-            self._server = await super()._acquire_server(request_id, **extra)
-        return self._server
+        if self._asked is None:
+            self._asked = asyncio.create_task(super()._acquire_server(request_id, **extra))
+        return await self._asked
 
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
         pass
 
 
 def _has_one_server(config: Any) -> bool:
-    """Whether one server takes all GPUs of verl's synchronous trainer."""
+    """Whether one server takes all GPUs of verl's synchronous trainer, and the user has no router of their own."""
     rollout, trained = config.actor_rollout_ref.rollout, config.trainer
+    if rollout.get("router_config_path"):
+        return False
     of_server = math.prod(rollout[f"{kind}_parallel_size"] for kind in ("tensor_model", "data", "pipeline_model"))
     return trained.v1.trainer_mode == "sync" and trained.nnodes * trained.n_gpus_per_node == of_server
 

@@ -304,8 +304,8 @@ def job() -> str:
     gain="256 responses of 1,024 tokens: 8.5 s of processor time in the server became 2.5; GSM8K's generation of 512 "
     "responses 21.6 and 22.9 s became 11.9 and 11.3, without vLLM's compiler besides; with flat log-probabilities 36 "
     "to 45 us of the server's processor for a token became 30",
-    pull_request="Ask for `detokenize=False` where no `stop` is given, and in vLLM let `RequestOutputKind` have a kind "
-    "that answers at the first token and at the end.",
+    pull_request="Ask for `flat_logprobs`, for `detokenize=False` where no `stop` is given, and in vLLM let "
+    "`RequestOutputKind` have a kind that answers at the first token and at the end.",
 )
 def whole_responses() -> None:
     """verl uses only vLLM's last answer to a request, without its text; vLLM detokenises and answers at each token, and
@@ -343,14 +343,16 @@ def whole_responses() -> None:
 
 @change(
     "agent loops",
-    gain="2,048 responses of 48 tokens at most on two CPU cores: generation of 36 s became 23, a step of 66 s 53",
+    gain="2,048 responses of 48 tokens at most on two CPU cores, this change alone: generation of 36 s became 23, a "
+    "step of 66 s 53",
     pull_request="Let `_run_prompt` put the rows of its responses in one call, before the prompt's status.",
 )
 def rows_of_a_prompt_together() -> None:
     """verl puts each response into its queue alone: three requests to the queue's controller, and one to its storage.
 
     verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Nothing reads a row before its prompt has
-    ended, so `agent_loops.PromptQueue` puts the rows of a prompt with its status.
+    ended, so `agent_loops.PromptQueue` puts the rows of a prompt with its status. A step's rows stand in the order of
+    their arrival, and its updates are cut from it: they get whole prompts now, where the first got short responses.
     """
     from recipes.engines.verl.agent_loops import PromptQueue
 

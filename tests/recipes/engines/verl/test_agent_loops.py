@@ -1,6 +1,7 @@
 """verl's workers of agent loops: one loop for all responses, a prompt's rows put together, one server."""
 
 import asyncio
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,12 +32,13 @@ class Loop:
         if (uid, number) == ("b", 4):
             raise ValueError("no answer")
         tokens = list(range(2 + number))
-        return AgentLoopOutput(
-            prompt_ids=[7, 8], response_ids=tokens, response_mask=[1] * len(tokens), metrics=AgentLoopMetrics()
-        )
+        given = {"prompt_ids": [7, 8], "response_ids": tokens, "response_mask": [1] * len(tokens)}
+        if number == 1:  # one response has what the others lack
+            given |= {"response_logprobs": [-0.5] * len(tokens)}
+        return AgentLoopOutput(**given, metrics=AgentLoopMetrics())
 
 
-def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+def worker() -> Any:
     """A worker with `Loop` for all responses, without the processes around it."""
     made = object.__new__(agent_loops.Worker)
     rollout = {"n": None, "val_kwargs": {"n": 1}}
@@ -60,7 +62,7 @@ def put_into_the_queue(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str],
 
     monkeypatch.setattr(transfer_queue, "async_kv_batch_put", put_rows)
     monkeypatch.setattr(transfer_queue, "async_kv_put", put_status)
-    made = worker(monkeypatch)
+    made = worker()
 
     async def both() -> None:
         trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
@@ -98,26 +100,59 @@ def test_the_rows_of_a_prompt_are_verls_and_stand_in_the_queue_together_before_i
     ended = {"a": "finished", "b": "failure"}
     for prompt, status in ended.items():
         order = [(len(keys), tags) for keys, columns, tags in after if keys[0][0] == prompt]
-        assert [each if isinstance(each, str) else "rows" for _, each in order] == ["running", "rows", status]
-        assert order[1][0] == RESPONSES[prompt] - (status == "failure")
+        kinds = 1 + (prompt == "a")
+        assert [each if isinstance(each, str) else "rows" for _, each in order] == [
+            "running",
+            *["rows"] * kinds,
+            status,
+        ]
+        assert sum(count for count, _ in order[1:-1]) == RESPONSES[prompt] - (status == "failure")
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_a_loop_of_ours_is_made_once_and_verls_make_another_loop_for_each_response(monkeypatch, ours):
-    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
-    monkeypatch.setattr(agent_loops, "_agent_loop_registry", agent_loop._agent_loop_registry)
-    if not ours:
-        agent_loop._agent_loop_registry["single_turn_agent"] = {"_target_": "somebody.Loop"}
-    monkeypatch.setitem(agent_loops.OURS, next(iter(agent_loops.OURS)), lambda **given: SimpleNamespace(**given))
-    made = worker(monkeypatch)
-    made.config.data, made.llm_client, made.tokenizer, made.hf_model_type = {}, "client", "tokenizer", "llama"
-    made.dataset_cls = made.tools = None
-    assert (made._make_loop("single_turn_agent") is not None) == ours
-    assert made._make_loop("unknown") is None
+class Counted(Loop):
+    """A loop as verl or the worker makes it; `made` counts them."""
+
+    made = 0
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+        type(self).made += 1
 
 
-@pytest.mark.parametrize(("gpus", "tensor", "mode", "asked"), [(2, 2, "sync", 1), (2, 1, "sync", 3), (2, 2, "x", 3)])
-def test_which_server_takes_a_request_is_asked_once_where_there_is_one(monkeypatch, gpus, tensor, mode, asked):
+@pytest.mark.parametrize(("entry", "made"), [({}, 1), ({"name": "single_turn_agent"}, 3), ({"_target_": "theirs"}, 3)])
+def test_a_loop_of_ours_is_made_once_and_verl_makes_another_for_each_response(monkeypatch, entry, made):
+    path, theirs = next(iter(agent_loops.OURS)), f"{__name__}.Counted"
+    entry = {"_target_": theirs if made == 3 else path} | {key: value for key, value in entry.items() if key == "name"}
+    monkeypatch.setattr(agent_loop, "_agent_loop_registry", {"single_turn_agent": entry})
+    monkeypatch.setitem(agent_loops.OURS, path, Counted)
+    if "name" in entry:  # an entry of the user's file, with what else they write there
+        monkeypatch.setitem(agent_loops.OURS, theirs, Counted)
+    monkeypatch.setattr(Counted, "made", 0)
+    done = worker()
+    done.config.data, done.llm_client, done.tokenizer, done.hf_model_type = {}, "client", "tokenizer", "llama"
+    done.dataset_cls = done.tools = None
+    done._loop = functools.cache(done._make_loop)
+    ended: list[str] = []
+
+    async def end(output: AgentLoopOutput, validate: bool, **row: Any) -> None:
+        ended.append(row["uid"])
+
+    done._agent_loop_postprocess = end
+
+    async def three() -> None:
+        for uid in "xyz":
+            trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+            await done._run_agent_loop({}, trajectory, agent_name="single_turn_agent", trace=False, uid=uid)
+
+    asyncio.run(three())
+    assert (Counted.made, ended) == (made, ["x", "y", "z"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tensor", "mode", "router", "asked"),
+    [(2, 2, "sync", None, 1), (2, 1, "sync", None, 3), (2, 2, "colocate_async", None, 3), (2, 2, "sync", "my.yaml", 3)],
+)
+def test_which_server_takes_a_request_is_asked_once_where_there_is_one(monkeypatch, gpus, tensor, mode, router, asked):
     calls: list[str] = []
 
     class Method:
@@ -132,6 +167,7 @@ def test_which_server_takes_a_request_is_asked_once_where_there_is_one(monkeypat
     balancer.acquire_server = Method("acquire_server")
     balancer.release_server = SimpleNamespace(remote=lambda **_: calls.append("release_server"))
     rollout = {"tensor_model_parallel_size": tensor, "data_parallel_size": 1, "pipeline_model_parallel_size": 1}
+    rollout["router_config_path"] = router
     trained = {"nnodes": 1, "n_gpus_per_node": gpus, "v1": {"trainer_mode": mode}}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "trainer": trained})
     monkeypatch.setattr(
@@ -139,10 +175,13 @@ def test_which_server_takes_a_request_is_asked_once_where_there_is_one(monkeypat
     )
     client = agent_loops.AgentLoops(config, LLMServerClient(config, balancer)).c
 
+    async def request(number: int) -> None:
+        server, _ = await client._acquire_server(str(number))
+        client._release_server(server, request_id=str(number))
+
     async def three() -> None:
-        for number in range(3):
-            server, _ = await client._acquire_server(str(number))
-            client._release_server(server, request_id=str(number))
+        await asyncio.gather(request(0), request(1))
+        await request(2)
 
     asyncio.run(three())
     assert (calls.count("acquire_server"), calls.count("release_server")) == (asked, 0 if asked == 1 else 3)
