@@ -18,13 +18,11 @@ import functools
 import math
 import os
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
 import ray
 import torch
-import transfer_queue
 from tensordict import TensorDict
 from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import (
@@ -40,22 +38,20 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, agent_loop_tq
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_attr
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from recipes.dumps import CONVERSATION
 from recipes.engines.verl import pictures, trainer, upstream
 from recipes.engines.verl.conversation import Conversation, Rules
+from recipes.engines.verl.prompt_queue import SHARED
 from recipes.engines.verl.tools import VARIABLE, Tools, given
 
-PICTURES, TOKENS, ROWS = "pictures", "tokens", "rows"
-
-_shared: ContextVar[dict[str, Any]] = ContextVar("what the responses of a prompt share")
+PICTURES, TOKENS = "pictures", "tokens"
 
 
 async def _once(name: str, compute: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Return what `compute` returns for the first response of the prompt."""
-    tasks = _shared.get()
+    tasks = SHARED.get()
     if name not in tasks:
         tasks[name] = asyncio.ensure_future(compute())
     return await tasks[name]
@@ -154,35 +150,6 @@ class LocalReward:
         return await self._worker.compute_score(data)
 
 
-class PromptQueue:
-    """verl's queue as its worker of agent loops calls it: the rows of a prompt go in together, before its status.
-
-    verl's worker hands over dictionaries, since `upstream.rows_of_a_prompt_together` also leaves its
-    `list_of_dict_to_tensordict` for here, where all rows are known.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(transfer_queue, name)
-
-    async def async_kv_batch_put(
-        self, *, keys: list[str], fields: list[dict[str, Any]], tags: list[dict[str, Any]], partition_id: str
-    ) -> None:
-        """Keep rows until their prompt's status is put."""
-        _shared.get().setdefault(ROWS, []).extend(zip(keys, fields, tags, strict=True))
-
-    async def async_kv_put(self, *, key: str, partition_id: str, tag: dict[str, Any]) -> None:
-        """Put a prompt's status, and its rows before it."""
-        alike: dict[Any, list[Any]] = {}  # a loop may give some responses fields that others lack
-        for row in _shared.get().pop(ROWS, ()):
-            kinds = frozenset((name, isinstance(value, torch.Tensor)) for name, value in row[1].items())
-            alike.setdefault(kinds, []).append(row)
-        for rows in alike.values():
-            keys, fields, tags = map(list, zip(*rows, strict=True))
-            columns = list_of_dict_to_tensordict(fields)
-            await transfer_queue.async_kv_batch_put(keys=keys, fields=columns, tags=tags, partition_id=partition_id)
-        await transfer_queue.async_kv_put(key=key, partition_id=partition_id, tag=tag)
-
-
 _Worker: Any = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl decorates the class for Ray
 
 
@@ -231,11 +198,11 @@ class Worker(_Worker):
             await self._agent_loop_postprocess(output, trajectory["validate"], **row)
 
     async def _run_prompt(self, *args: Any, **kwargs: Any) -> None:
-        _shared.set({})  # each prompt is a task of its own, whose context its responses inherit
+        SHARED.set({})  # each prompt is a task of its own, whose context its responses inherit
         await super()._run_prompt(*args, **kwargs)
 
     def _compute_multi_modal_inputs(self, output: Any, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        tasks, shown = _shared.get(), output.multi_modal_data or {}
+        tasks, shown = SHARED.get(), output.multi_modal_data or {}
         if (
             list(shown) != ["images"]
             or TOKENS not in tasks

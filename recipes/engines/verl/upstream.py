@@ -351,10 +351,10 @@ def rows_of_a_prompt_together() -> None:
     """verl puts each response into its queue alone: three requests to the queue's controller, and one to its storage.
 
     verl/trainer/ppo/v1/agent_loop_tq.py:222 (`await tq.async_kv_batch_put(`). Nothing reads a row before its prompt has
-    ended, so `agent_loops.PromptQueue` puts the rows of a prompt with its status. A step's rows stand in the order of
+    ended, so `prompt_queue.py` puts the rows of a prompt with its status. A step's rows stand in the order of
     their arrival, and its updates are cut from it: they get whole prompts now, where the first got short responses.
     """
-    from recipes.engines.verl.agent_loops import PromptQueue
+    from recipes.engines.verl.prompt_queue import PromptQueue
 
     _replace("verl.trainer.ppo.v1.agent_loop_tq", "tq", PromptQueue())
     _replace("verl.trainer.ppo.v1.agent_loop_tq", "list_of_dict_to_tensordict", lambda rows: rows)
