@@ -6,6 +6,9 @@ twice more when the response is there (verl/experimental/agent_loop/agent_loop.p
 verl/trainer/ppo/v1/agent_loop_tq.py:188 (`self._compute_multi_modal_inputs(output, input_ids)`)). With five responses
 for each of 128 screenshots, eight workers were busy with it for 15 s of a step, while vLLM waited.
 
+A worker makes each of its loops once, `prompt_queue.py` keeps a prompt's rows together, and `OnlyServer` asks once for
+the one server there is: Python for each response is what limits a small model.
+
 verl loads the manager `AgentLoops` by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`; its workers import
 this module, whose loops take the places of verl's in verl's registry of names; the one with tools where the recipe has
 some.
