@@ -1,12 +1,9 @@
 """The contract of a reward's answer: a finite score, its parts, and the accuracy that it states.
 
-A response is a `str`, whatever the model wrote as the engine decodes it: any text, the empty one too. A ground truth is
-what its row has.
-
-A reward answers for each response with a finite number, or with a dict that has a finite score (`score`; in EasyR1's
-own form `overall`) and the same keys each time. Accuracy is the value under `acc` or `accuracy`, in [0, 1], and
-never derived from the score; a reward that states no accuracy is measured by its mean score. Training, validation and
-evaluation read every answer through `Contract`, on both engines.
+A response is any `str`, the empty one too; a ground truth is what its row has. A reward answers with a finite number,
+or with a dict that has a finite score (`score`; in EasyR1's own form `overall`) and the same keys each time. Accuracy
+is the value under `acc` or `accuracy`, in [0, 1], and never derived from the score; a reward that states none is
+measured by its mean score. Training, validation and evaluation read every answer through `Contract`.
 """
 
 from __future__ import annotations
@@ -15,9 +12,9 @@ import functools
 import inspect
 import math
 import numbers
-import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +31,6 @@ RIGHT = 1.0 - SAME
 MOST = 1e18
 """Largest score: its square, of which a group's deviation is made, is finite in float32."""
 ADVICE = "return a finite number, or a dict with a finite {key!r} and the same keys for every response"
-_PLAIN = (str, int, float, bool, type(None))
-"""Types of a part: verl averages numbers over a validation and leaves texts alone."""
 
 
 class RewardError(RecipeError):
@@ -55,19 +50,22 @@ class Answer:
 
     score: float  # the score that training uses
     accuracy: float | None  # the accuracy that the reward states, in [0, 1]; None where it states none
-    # Everything else that the reward returned, NumPy's and torch's scalars as Python's.
-    parts: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)  # all else, NumPy's and torch's scalars as Python's
 
     @property
     def value(self) -> float:
         """The accuracy, or the score of a reward that states none."""
         return self.score if self.accuracy is None else self.accuracy
 
+    @property
+    def stated(self) -> dict[str, float]:
+        """The accuracy under both names, where one is stated."""
+        return {} if self.accuracy is None else dict.fromkeys(ACCURACY, self.accuracy)
+
     def as_verl(self) -> dict[str, Any]:
-        """The answer as verl takes it: `score`, both names of the accuracy where one is stated, and the parts."""
-        stated = {} if self.accuracy is None else dict.fromkeys(ACCURACY, self.accuracy)
+        """The answer as verl takes it: `score`, the accuracy, and the parts."""
         parts = {name: value for name, value in self.parts.items() if name != "reward"}  # verl's own name of the score
-        return {**parts, **stated, "score": self.score}
+        return {**parts, **self.stated, "score": self.score}
 
 
 def as_number(value: Any) -> float | None:
@@ -106,38 +104,32 @@ def is_right(accuracy: float | None) -> bool | None:
 class Contract:
     """Reads the answers of one reward function, and requires that all have the same keys.
 
-    verl averages a part over a prompt's responses, and a text among numbers ends its validation: with `one_kind`, a
-    part is a number always or a text always.
-
     Args:
-        function: the reward function, whose file and line appear in messages.
-        key: the key of the score in a dict: `score`, or `overall` in EasyR1's own form.
-        numbers_alone: whether the answer may be a plain number instead of a dict.
+        function: its file and line appear in messages.
+        key: the key of the score in a dict: `score`, where a plain number will do too, or `overall`.
     """
 
-    def __init__(self, function: Callable[..., Any], key: str = "score", *, numbers_alone: bool = True) -> None:
+    def __init__(self, function: Callable[..., Any], key: str = "score") -> None:
         plain = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
         code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
         self._file = getattr(code, "co_filename", type(function).__name__)
         self.place = f"{self._file}:{getattr(code, 'co_firstlineno', 0)} {getattr(function, '__name__', '')}"
         """The file, line and name of the function."""
-        self._key, self._numbers_alone = key, numbers_alone
-        self._keys: set[str] | None = None
+        self._key = key
+        self._keys: set[str] = set()
         self.one_kind = True
+        """A part is a number always or a text always: verl averages it, and a text among numbers ends a validation."""
         self._texts: dict[str, bool] = {}  # name of a part -> whether it is a text
-        self._lock = threading.Lock()
 
     def read(self, result: Any, response: str) -> Answer:
         """The answer for a response. Raises RewardError where it breaks the contract."""
         if not isinstance(result, Mapping):
-            score = as_number(result) if self._numbers_alone else None
-            if score is None:
+            if self._key != "score" or as_number(result) is None:
                 raise self._error(f"the reward returned {_shown(result)}", response)
-            result = {self._key: score}
+            result = {self._key: result}
         if self._key not in result:
             raise self._error(f"the reward returned no {self._key!r}, but {sorted(map(str, result))}", response)
-        score = as_number(result[self._key])
-        if score is None:
+        if (score := as_number(result[self._key])) is None:
             what = f"the reward's {self._key!r} is {_shown(result[self._key])}, not a finite number"
             raise self._error(what, response)
         try:
@@ -145,14 +137,12 @@ class Contract:
         except ValueError as error:
             raise self._error(f"the reward's {error}", response) from None
         keys = set(map(str, result))
-        with self._lock:
-            self._keys = keys if self._keys is None else self._keys
+        self._keys = self._keys or keys
         if missing := self._keys ^ keys:
             raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():
-            known = isinstance(value, _PLAIN) and (not isinstance(value, int | float) or as_number(value) is not None)
-            if not known:
+            if not isinstance(value, str | None) and (not isinstance(value, int | float) or as_number(value) is None):
                 what = f"the reward's {name!r} is {_shown(value)}, neither a finite number, a text nor None"
                 raise self._error(what, response, f"return {name} as one of these, or leave it out")
             is_text = isinstance(value, str)
@@ -179,13 +169,9 @@ class Contract:
 
 def _plain(value: Any) -> Any:
     """A value of NumPy or torch as Python's own; what cannot be turned into one stays."""
-    convert = getattr(value, "tolist", None)
-    if convert is None:
-        return value
-    try:
-        return convert()
-    except (RuntimeError, TypeError, ValueError):
-        return value
+    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
+        return value.tolist()
+    return value
 
 
 def _shown(value: Any) -> str:

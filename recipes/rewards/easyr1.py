@@ -43,12 +43,10 @@ def compute_score_batch(
         path: `file.py` or `file.py:function` of the reward; without a function `compute_score_batch` is tried first.
         arguments: further arguments of the function.
 
-    Raises:
-        RewardError: the reward raises, or an answer breaks `recipes.rewards.contract`.
+    Raises RewardError where the reward raises or breaks the contract.
     """
     function = _function(path, json.dumps(arguments or {}))
-    calls = [call_of(item, function.form) for item in reward_inputs]
-    answers = function.score_all(calls)
+    answers = function.score_all([call_of(item, function.form) for item in reward_inputs])
     sources = [unwrapped(item["ground_truth"])[0] for item in reward_inputs]
     return [numbers(source, answer) for source, answer in zip(sources, answers, strict=True)]
 
@@ -61,8 +59,7 @@ def call_of(item: dict[str, Any], form: str) -> Call:
 
 def numbers(source: str, answer: Answer) -> dict[str, float]:
     """An answer as EasyR1 takes it: numbers alone, since EasyR1 averages each key over the results that have it."""
-    stated = {} if answer.accuracy is None else {"acc": answer.accuracy, "accuracy": answer.accuracy}
-    found = {name: float(value) for name, value in answer.parts.items() if isinstance(value, int | float)} | stated
+    found = {name: float(value) for name, value in answer.parts.items() if isinstance(value, int | float)}
     if source:
-        found |= {f"{source}/{name}": value for name, value in stated.items()} | {f"{source}/score": answer.score}
-    return {**found, "overall": answer.score}
+        found |= {f"{source}/{name}": value for name, value in {**answer.stated, "score": answer.score}.items()}
+    return {**found, **answer.stated, "overall": answer.score}

@@ -43,12 +43,7 @@ class Call:
 
 
 class RewardFunction:
-    """A reward function with its further arguments; its answers are checked.
-
-    Args:
-        function: a reward function of one of the forms above.
-        arguments: further arguments, passed by name.
-        sequential: whether EasyR1 calls it for one response at a time.
+    """A reward function of one of the forms above with its further arguments; its answers are checked.
 
     Raises:
         RecipeError: no engine could call it.
@@ -65,15 +60,14 @@ class RewardFunction:
         self._takes_length = EASYR1_LENGTH in parameters
         sequential = sequential or getattr(function, "__globals__", {}).get("REWARD_TYPE") == SEQUENTIAL
         self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
+        self.contract = Contract(function, "score" if self.form == VERL else "overall")
         self.is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
         if self.is_async and self.form != VERL:
             raise RecipeError(
                 f"{getattr(function, '__name__', 'the reward')} is async, and takes no single response of verl's form",
-                where=Contract(function).place,
+                where=self.contract.place,
                 fix="leave async out, or take data_source, solution_str, ground_truth and extra_info",
             )
-        of_verl = self.form == VERL
-        self.contract = Contract(function, "score" if of_verl else "overall", numbers_alone=of_verl)
 
     def score(self, call: Call) -> Answer:
         """The answer for one response. Raises RewardError where the reward raises or breaks the contract."""
@@ -131,12 +125,11 @@ class RewardFunction:
             except RewardError as alone:
                 if type(alone.__cause__) is type(error):  # a reward that compares responses may fail otherwise for one
                     return alone
-        first, *others = calls
-        failed = self.contract.raised(error, first.response)
-        if not others:
-            return failed.of_row(first.row)
+        failed = self.contract.raised(error, calls[0].response)
+        if len(calls) == 1:
+            return failed.of_row(calls[0].row)
         rows = ", ".join(dict.fromkeys(str(call.row) for call in calls if call.row is not None))
-        where = f"{failed.where}, or one of {len(others)} more{rows and f'; rows {rows}'}"
+        where = f"{failed.where}, or one of {len(calls) - 1} more{rows and f'; rows {rows}'}"
         return RewardError(failed.what, where=where, fix=failed.fix)
 
     def _read(self, result: Any, call: Call) -> Answer:
@@ -177,11 +170,7 @@ def with_turns(extra_info: Mapping[str, Any] | None) -> dict[str, Any]:
 def load_function(
     location: str, arguments: Mapping[str, Any] | None = None, engine: str = "verl", module: ModuleType | None = None
 ) -> RewardFunction:
-    """The reward function at `file.py` or `file.py:name`, as an engine takes it.
-
-    Args:
-        module: the file, where it is loaded already.
-    """
+    """The reward function at `file.py` or `file.py:name`, as an engine takes it; `module` is the file, once loaded."""
     module = module or load_reward(location)
     sequential = getattr(module, "REWARD_TYPE", "batch") == SEQUENTIAL
     found = RewardFunction(find_function(module, location, engine), arguments, sequential=sequential)
@@ -200,10 +189,9 @@ def _form(function: Callable[..., Any], arguments: Mapping[str, Any], sequential
             problems.append(str(error))
         else:
             return form
-    code = getattr(inspect.unwrap(function), "__code__", None)
     raise RecipeError(
         f"no engine can call {getattr(function, '__name__', 'the reward')}{signature}: {problems[0]}",
-        where=f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function),
+        where=Contract(function).place,
         fix=f"define {SIGNATURES}; worker.reward.reward_function_kwargs gives {sorted(arguments) or 'nothing'}",
     )
 
@@ -214,7 +202,7 @@ def _input(call: Call) -> dict[str, Any]:
 
 
 def _as_trl(call: Call) -> dict[str, Any]:
-    """Return TRL's arguments of a reward, lists of one; a completion is a list of messages where the prompt is one."""
+    """TRL's arguments of a reward, lists of one; a completion is a list of messages where the prompt is one."""
     extra = call.extra_info
     if not isinstance(extra, Mapping) or "asked" not in extra:
         raise ValueError("a reward of TRL's form needs rows that the custom-task kit made, and verl: ENGINE=verl")
@@ -233,22 +221,19 @@ THREAD = "async rewards"
 
 
 def awaited(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return what an async reward gives, or raise what it raises; several threads can wait at the same time.
+    """The result of an async reward, or what it raises; several threads can wait at the same time.
 
     One event loop per process runs all of them, as in verl: a client that a reward keeps between its calls is bound to
     the loop of the first call. Raises RuntimeError in that loop's thread, which would deadlock.
     """
-    loop = _started_loop()
     if threading.current_thread().name == THREAD:
         coroutine.close()
         raise RuntimeError("an async reward awaits another one itself: `await` it there")
-    waiting = None
+    waiting = asyncio.run_coroutine_threadsafe(coroutine, _started_loop())
     try:
-        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
         return waiting.result()
     except BaseException:  # Ctrl-C among them; cancelling a finished future does nothing
-        if waiting is not None:
-            waiting.cancel()
+        waiting.cancel()
         raise
 
 

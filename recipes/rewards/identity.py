@@ -23,13 +23,11 @@ def reward_digest(location: str, arguments: Mapping[str, Any], engine: str) -> s
 
 
 def reward_files(location: str, arguments: Mapping[str, Any], engine: str) -> dict[str, str]:
-    """What a reward is made of: file name -> SHA-256, `function` -> its name, `argument <name>` -> SHA-256 of the file.
+    """The parts of a reward, as `reward_call` returns it: file name -> SHA-256, `function` -> its name, `argument
+    <name>` -> SHA-256 of the file.
 
     A name is relative to the reward's folder, or absolute where the reward names the file so. With several rewards,
     the reward's number comes before each name.
-
-    Args:
-        location, arguments: the reward as `reward_call` returns it.
     """
     given = dict(arguments)
     parts = given.pop("rewards") if Path(location) == WEIGHTED else [location]
@@ -51,15 +49,12 @@ def named_files(arguments: Any, name: str = "argument") -> dict[str, str]:
     if isinstance(arguments, dict | list | tuple):
         pairs = arguments.items() if isinstance(arguments, dict) else enumerate(arguments)
         return {key: digest for at, value in pairs for key, digest in named_files(value, f"{name} {at}").items()}
-    if not isinstance(arguments, str) or not os.path.isfile(arguments):
-        return {}
-    return {name: sha256(Path(arguments))}
+    return {name: sha256(Path(arguments))} if isinstance(arguments, str) and os.path.isfile(arguments) else {}
 
 
 def own_files(path: Path) -> list[Path]:
-    """Return a file, the Python files of its folder that it loads, and the files that it opens.
+    """A file, the Python files of its folder that it loads, and the files that it opens, found by parsing it.
 
-    The file is parsed and not run.
     A file loads another by importing it, or by a path that is a string literal in it: `"helper.py"`, `"../words.txt"`,
     `"/data/words.txt"`, `f"{folder}/words.txt"`, `folder / "sub" / "words.txt"`, or the name of a package, of which
     every Python file counts. A path that is built otherwise while the reward runs is not found.

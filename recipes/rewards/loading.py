@@ -36,14 +36,10 @@ class _FromSource(importlib.machinery.SourceFileLoader):
 
 
 def load_reward(location: str | Path, kind: str = "reward") -> ModuleType:
-    """The module of a reward file, or of another `kind` of file that a user wrote.
+    """The module of a reward file, or of another `kind` of file that a user wrote, at `path` or `path:function`.
 
-    Args:
-        location: `path` or `path:function`; a relative path may start at the repository's root.
-        kind: what messages call it.
-
-    The file may import what lies beside it: its folder becomes the last on Python's path, so that its files hide no
-    other module.
+    A relative path may start at the repository's root. The file may import what lies beside it: its folder becomes the
+    last on Python's path, so that its files hide no other module.
 
     Raises:
         RecipeError: the file does not exist, fails while it is imported, lacks the named function, or imports a file
@@ -112,16 +108,15 @@ def file_for_verl(path: str) -> tuple[str, dict[str, str]]:
 
 
 def files_beside(path: Path) -> dict[str, Path]:
-    """Return what a file itself imports from its own folder: name -> file or folder; found without running it."""
-    heads = {name.partition(".")[0] for name in names_in(path)[0]} - {""}
-    places = {name: (path.with_name(f"{name}.py"), path.with_name(name)) for name in sorted(heads)}
-    files = {name: file for name, (file, _) in places.items() if file.is_file()}
-    packages = {name: folder for name, (_, folder) in places.items() if (folder / "__init__.py").is_file()}
-    return {**packages, **files}
+    """Files and folders beside a file that it imports, by name; found without running it."""
+    heads = sorted({name.partition(".")[0] for name in names_in(path)[0]} - {""})
+    files = {name: path.with_name(f"{name}.py") for name in heads}
+    packages = {name: path.with_name(name) for name in heads if (path.with_name(name) / "__init__.py").is_file()}
+    return packages | {name: file for name, file in files.items() if file.is_file()}
 
 
 def names_in(file: Path) -> tuple[set[str], set[str]]:
-    """Return what a Python file imports, relative imports with their dots, and its string literals.
+    """The names that a Python file imports, relative ones with their dots, and its string literals.
 
     Both are empty for a file that cannot be read or parsed; its error is reported elsewhere.
     """

@@ -25,7 +25,7 @@ the metrics, it is the mean over the responses."""
 
 
 def filter_metric(filter_key: str, parts: Mapping[str, Any]) -> str:
-    """Return the name of the value by which dynamic sampling compares a group; `filter_key` is `algorithm.filter_key`.
+    """The name of the value by which dynamic sampling compares a group, for a value of `algorithm.filter_key`.
 
     A reward that states no accuracy is compared by its score.
     """
@@ -35,17 +35,16 @@ def filter_metric(filter_key: str, parts: Mapping[str, Any]) -> str:
 
 
 def logged_parts(metrics: Iterable[str]) -> list[str]:
-    """Return the names of a step's metrics that are `reward/<name>`: one for each reward of a recipe with several.
+    """The names of a step's metrics that are `reward/<name>`: one for each reward of a recipe with several.
 
-    EasyR1 also logs every part of a reward's result as `reward/<part>`. In its metrics `reward/<name>` belongs to a
-    reward only if `reward/reward/<name>` exists too.
+    EasyR1 logs every part of a result as `reward/<part>`, and so what is a reward's own as `reward/reward/<name>` too.
     """
     names = [name for name in metrics if name.startswith(PART)]
     return [name for name in names if PART + name in names] if f"{PART}overall" in names else names
 
 
 def numbers_of(parts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parts `reward/<name>` that are numbers."""
+    """The parts `reward/<name>` that are numbers."""
     return {k: float(v) for k, v in parts.items() if k.startswith(PART) and isinstance(v, int | float)}
 
 
@@ -58,13 +57,7 @@ def is_flat(scores: Iterable[float]) -> bool:
 def reward_metrics(
     groups: Iterable[Any], scores: Iterable[float], results: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Return the metrics of one step's rewards.
-
-    Args:
-        groups: the group id of each response.
-        scores: for each response, the score that training uses.
-        results: what the reward returned for each response.
-    """
+    """The metrics of one step: for each response its group's id, the score that training uses, the reward's result."""
     of_group: dict[Any, list[float]] = defaultdict(list)
     for group, score in zip(groups, scores, strict=True):
         of_group[group].append(score)
@@ -82,7 +75,7 @@ def reward_metrics(
 
 
 def tool_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the metrics of a step's responses with tools, as `dumps.CONVERSATION` describes them; none without any."""
+    """The metrics of a step's responses with tools, as `dumps.CONVERSATION` describes them; none without any."""
     if not results:
         return {}
     calls, failed = (sum(result[name] for result in results) for name in ("tool_calls", "failed_calls"))

@@ -24,8 +24,7 @@ from recipes.rewards.function import Call, RewardFunction, with_turns
 def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """Wrap a reward, sync or async, for verl: each answer becomes a dict; an answer that breaks the contract raises.
 
-    Args:
-        more: further arguments of the reward; the recipe's arguments override them.
+    `more` has further arguments of the reward; the recipe's override them.
     """
     given_by_recipe: Mapping[str, Any] = {}
     verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)

@@ -32,34 +32,29 @@ def compute_score(
 ) -> dict[str, Any]:
     """Return the weighted sum of the rewards as `score`, and each reward's own score as `reward/<name>`.
 
+    Accuracy and `reason` are those of the first reward that states them. Raises RewardError where a reward raises or
+    breaks the contract.
+
     Args:
         rewards: `file.py`, whose function is `compute_score`, or `file.py:function`.
-        weights: one for each reward.
         easyr1_length: EasyR1's `response_length`, in tokens.
         kwargs: further arguments; each reward gets those that it names.
-
-    Returns:
-        `acc` and `accuracy` are the accuracy of the first reward that states one; if none does, they are left out.
-        `reason` is that of the first reward that reports one.
-
-    Raises:
-        RewardError: a reward raises, or its answer breaks `recipes.rewards.contract`.
     """
     call = Call(data_source, solution_str, ground_truth, extra_info, length=easyr1_length)
-    total, own, answers = 0.0, {}, []
+    total, own, answers = 0.0, dict[str, Any](), []
     for location, weight in zip(rewards, weights, strict=True):
         answer = function_of(location, kwargs).score(call)
         total += float(weight) * answer.score
         own[f"reward/{reward_name(location)}"] = answer.score
         answers.append(answer)
     accuracy = next((answer.accuracy for answer in answers if answer.accuracy is not None), None)
-    reason = next((str(found) for answer in answers if (found := answer.parts.get("reason")) is not None), None)
-    named = {"reason": reason} if any("reason" in answer.parts for answer in answers) else {}
-    return Answer(total, accuracy, {**own, **named}).as_verl()
+    if reasons := [answer.parts["reason"] for answer in answers if "reason" in answer.parts]:
+        own["reason"] = next((str(reason) for reason in reasons if reason is not None), None)
+    return Answer(total, accuracy, own).as_verl()
 
 
 def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
-    """Return a reward with those of the arguments that it names; its file is loaded once."""
+    """A reward with those of the arguments that it names; its file is loaded once."""
     with _loading:
         if location not in _functions:
             module = load_reward(location)
@@ -70,7 +65,7 @@ def function_of(location: str, arguments: Mapping[str, Any]) -> RewardFunction:
 
 
 def arguments_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that a function names, or all if it takes `**` arguments."""
+    """Those of the arguments that a function names, or all if it takes `**` arguments."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return dict(arguments)
