@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +22,6 @@ from recipes.data.rows import Split
 from recipes.errors import reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
-from recipes.tasks.number_game.chromium import Opener, windows
 from recipes.tasks.number_game.collect import Journal, collect, planned
 from recipes.tasks.number_game.rows import SPLITS, counted_by, from_hub, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
@@ -31,7 +30,7 @@ from recipes.tasks.prepare import prepare
 FOLDERS = {"full": "number_game", "tiny": "number_game_tiny"}
 
 
-def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[[], list[Opener]]) -> Iterator[Split]:
+def from_screens(settings: Settings, seed: int, folder: Path, workers: int) -> Iterator[Split]:
     """Play what the journal lacks, and hand on the splits from it."""
     sizes = {"train": settings.train_size, "test": settings.test_size}
     episodes = {split: planned(split, sizes[split], settings, seed=seed) for split in SPLITS}
@@ -40,18 +39,15 @@ def from_screens(settings: Settings, seed: int, folder: Path, openers: Callable[
     with progress_bar() as progress:
         task = progress.add_task("rounds", total=sum(sizes.values()))
         try:
-            done = collect(
-                [*episodes["train"], *episodes["test"]],
-                journal,
-                openers,
-                on_episode=lambda rounds: progress.advance(task, rounds),
-            )
+            every = [*episodes["train"], *episodes["test"]]
+            played = collect(every, journal, workers, on_episode=lambda rounds: progress.advance(task, rounds))
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise
     seconds = time.perf_counter() - begin
-    speed = f" in {seconds:.1f} s, {done.rounds / seconds:.1f} screenshots a second" if done.rounds else ""
-    print(f"{done.resumed} episodes were there, {done.played} played now: {done.rounds} screenshots{speed}")
+    count = sum(len(episode.deals) for episode in played)
+    speed = f" in {seconds:.1f} s, {count / seconds:.1f} screenshots a second" if count else ""
+    print(f"{len(every) - len(played)} episodes were there, {len(played)} played now: {count} screenshots{speed}")
     facts = {"source": "played in Chromium", "seed": seed, "settings": settings.facts()}
     for split in SPLITS:
         yield Split(split, rows(journal.rounds(episodes[split]), split), facts, sizes[split])
@@ -88,10 +84,7 @@ def main(
         given |= {"languages": tuple(languages.split(",")), "looks": looks}
         settings = replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
         folder = output_dir or data_dir(FOLDERS[preset])
-        if source == "hub":
-            parts = from_hub(hub_path, revision)
-        else:
-            parts = from_screens(settings, seed, folder, lambda: windows(workers))
+        parts = from_hub(hub_path, revision) if source == "hub" else from_screens(settings, seed, folder, workers)
         prepare("number_game", parts, folder, problem=problem, counted_by=counted_by, force=force)
 
 

@@ -23,7 +23,6 @@ from recipes.errors import reported_errors
 from recipes.paths import artifacts, command_line
 from recipes.rewards.loading import load_reward
 from recipes.statistics import Interval
-from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import Episode, planned
 from recipes.tasks.number_game.play import (
     Agent,
@@ -119,9 +118,7 @@ def main(
         server = Server(api_base, model, temperature, top_p, max_tokens)
         folder = output_dir or artifacts() / "play" / "number_game" / re.sub(r"[^\w.-]+", "_", model).strip("_")
         try:
-            results, resumed = play(
-                chosen, Agent(server, score), lambda: windows(workers), folder, on_episode=_progress
-            )
+            results, resumed = play(chosen, Agent(server, score), folder, workers, on_episode=_progress)
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
             raise

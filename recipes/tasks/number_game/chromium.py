@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -32,6 +32,8 @@ HAS_CHINESE = """() => { const draw = (text) => { const canvas = document.create
     return canvas.toDataURL(); }; return draw('数') !== draw('字'); }"""
 GO = 3
 """The button's place in what `CENTRES` finds, behind the three cards."""
+# Ctrl-C ends Playwright's driver too, and leaves futures that nobody awaits; what waits for the driver raises anyway.
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 Job = TypeVar("Job")
 
@@ -44,11 +46,7 @@ def check_agreement(screen: ChromiumScreen, what: str, page: object, rules: obje
 
 
 def find_chromium() -> str:
-    """The path of an installed Chromium: `CHROMIUM`, or the first of the usual names on the search path.
-
-    Raises:
-        RecipeError: no Chromium is found; the message says how to install it.
-    """
+    """The path of an installed Chromium: `CHROMIUM`, or the first of the usual names on the search path."""
     named = os.environ.get("CHROMIUM")
     path = next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
     if path is None:
@@ -89,17 +87,14 @@ class ChromiumScreen:
             why = self._state.get("error", f"it begins with {self._state['phase']!r}")
             raise RecipeError(f"the page refuses: {why}", where=address, fix="give options that the page knows")
         if not has_characters:
-            raise RecipeError(
-                "no font here has Chinese characters: every screenshot would show empty boxes",
-                where="lang=zh",
-                fix="install one (Debian: apt-get install fonts-noto-cjk), or leave zh out of the languages",
-            )
-        with self._naming("the browser does not answer"):
+            fix = "install one (Debian: apt-get install fonts-noto-cjk), or leave zh out of the languages"
+            raise RecipeError("no font here has Chinese characters", where="lang=zh", fix=fix)
+        with self._naming():
             self._centres = self._page.evaluate(CENTRES)
 
     def screenshot(self) -> bytes:
         """The window as PNG, one image pixel for each CSS pixel."""
-        with self._naming("the browser does not answer"):
+        with self._naming():
             return self._page.screenshot()
 
     def choose(self, position: int) -> str:
@@ -132,7 +127,7 @@ class ChromiumScreen:
         """Click a card, or `GO`, and once more if the page is not in `phase` after that."""
         x, y = self._centres[target]
         for _ in range(2):
-            with self._naming("the browser does not answer"):
+            with self._naming():
                 self._page.mouse.click(x, y)
                 self._state = self._page.evaluate(STATE)
             if self._state["phase"] == phase:
@@ -141,7 +136,7 @@ class ChromiumScreen:
         raise RecipeError(what, where=self.name, fix=AGAIN)
 
     @contextmanager
-    def _naming(self, what: str, fix: str = AGAIN) -> Iterator[None]:
+    def _naming(self, what: str = "the browser does not answer", fix: str = AGAIN) -> Iterator[None]:
         """Raise an error of Playwright's as a RecipeError."""
         try:
             yield
@@ -149,36 +144,27 @@ class ChromiumScreen:
             raise RecipeError(f"{what}: {first_line(error)}", where=self.name, fix=fix) from error
 
 
-Opener = Callable[[], ChromiumScreen]
+def run(
+    jobs: list[Job],
+    work: Callable[[ChromiumScreen, Job], None],
+    workers: int,
+    opened: Callable[[str], ChromiumScreen] = ChromiumScreen,
+) -> None:
+    """Do every job on one of `workers` screens, each in a thread of its own, which opens it.
 
-
-def windows(workers: int) -> list[Opener]:
-    """Functions that each open a window of Chromium."""
-    find_chromium()
-    return [partial(ChromiumScreen, f"chromium-{number}") for number in range(workers)]
-
-
-def run(jobs: list[Job], openers: list[Opener], work: Callable[[ChromiumScreen, Job], None]) -> None:
-    """Do every job on one of the screens, each screen in its own thread.
-
-    Args:
-        openers: each makes a screen, in the thread that uses it.
-        work: does one job.
-
-    Raises:
-        RecipeError, KeyboardInterrupt: what a screen or a job raised, or Ctrl-C, after all screens have ended the job
-            that they were at: a thread in a browser's library while Python ends is a crash.
+    What a screen or a job raises, and Ctrl-C, is raised after all screens have ended the job that they were at: a
+    thread in a browser's library while Python ends is a crash.
     """
     waiting, stop = iter(jobs), Event()  # `next` of a list's iterator is atomic
 
-    def use(opener: Opener) -> None:
-        with closing(opener()) as screen:
+    def use(number: int) -> None:
+        with closing(opened(f"chromium-{number}")) as screen:
             while not stop.is_set() and (job := next(waiting, None)) is not None:
                 work(screen, job)
 
-    with ThreadPoolExecutor(len(openers)) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         try:
-            screens = [pool.submit(use, opener) for opener in openers[: len(jobs)]]
+            screens = [pool.submit(use, number) for number in range(min(workers, len(jobs)))]
             wait(screens, return_when=FIRST_EXCEPTION)
         finally:
             stop.set()

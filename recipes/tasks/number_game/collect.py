@@ -8,13 +8,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL.Image import Image, Resampling
 
 from recipes import pictures
 from recipes.files import whole_folder
-from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, check_agreement, run
+from recipes.tasks.number_game.chromium import ChromiumScreen, check_agreement, run
 from recipes.tasks.number_game.rules import (
     PATCH,
     POSITIONS,
@@ -44,10 +43,7 @@ def decoded(data: bytes) -> Image:
 
 
 def fitted(data: bytes) -> bytes:
-    """A picture as a PNG whose sides are multiples of 28 and which takes at most `MOST_TOKENS`; such a PNG unchanged.
-
-    A larger picture is scaled down; its aspect ratio is kept up to rounding to whole patches.
-    """
+    """A picture as a PNG of whole patches and at most `MOST_TOKENS`, scaled down if need be; such a PNG unchanged."""
     picture = decoded(data)
     scale = min(1.0, (MOST_TOKENS * PATCH * PATCH / (picture.width * picture.height)) ** 0.5)
     columns, lines = (max(1, round(side * scale / PATCH)) for side in picture.size)
@@ -82,7 +78,7 @@ class Episode(Appearance):
 
 @dataclass(frozen=True)
 class Round:
-    """One screenshot before its choice, with the state that it shows; `index` counts the episode's rounds from 0."""
+    """A screenshot before its choice, with the state that it shows; `index` counts the episode's rounds from 0."""
 
     episode: Episode
     index: int
@@ -113,25 +109,21 @@ def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Epi
 
 
 class Journal:
-    """Finished episodes in a folder, one folder each: `00.png`, `01.png`, ... and `episode.json`.
-
-    An episode's folder is written under another name and renamed when it is complete, so it is never partial.
-    """
+    """Finished episodes in a folder, a whole folder each: `00.png`, `01.png`, ... and `episode.json`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def missing(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes that are not in the folder or have damaged files; `write` replaces the damaged ones."""
-        return [episode for episode in episodes if not self._holds(episode)]
-
-    def _holds(self, episode: Episode) -> bool:
-        try:
-            for each in self.rounds([episode]):
-                decoded(each.image)
-        except (OSError, ValueError, LookupError):
-            return False
-        return True
+        found = []
+        for episode in episodes:
+            try:
+                for each in self.rounds([episode]):
+                    decoded(each.image)
+            except (OSError, ValueError, LookupError):
+                found.append(episode)
+        return found
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
         """Record a finished episode."""
@@ -151,35 +143,24 @@ class Journal:
                 yield Round(episode, index, image, record["scores"][index])
 
 
-class Collected(NamedTuple):
-    """Numbers of episodes already in the journal, of episodes played now, and of rounds in the episodes played now."""
-
-    resumed: int
-    played: int
-    rounds: int
-
-
 def collect(
     episodes: Sequence[Episode],
     journal: Journal,
-    openers: Callable[[], list[Opener]],
+    workers: int,
     *,
     on_episode: Callable[[int], None],
-) -> Collected:
-    """Play the episodes that the journal lacks.
-
-    The page must agree with the rules on every round's light, digits and score, and on the verdict on the tapped card.
+    opened: Callable[[str], ChromiumScreen] = ChromiumScreen,
+) -> list[Episode]:
+    """Play the episodes that the journal lacks on `workers` screens, and return them.
 
     Args:
-        openers: returns functions that each open a screen; not called where nothing is missing.
         on_episode: called with the number of rounds in the journal at the start, then with those of each new episode.
 
     Raises:
-        RecipeError: the page contradicts a label, or a screen fails. Episodes finished until then are in the journal.
+        RecipeError: the page contradicts the rules, or a screen fails. Episodes finished until then are in the journal.
     """
     missing = journal.missing(episodes)
-    rounds = sum(len(episode.deals) for episode in missing)
-    on_episode(sum(len(episode.deals) for episode in episodes) - rounds)
+    on_episode(sum(len(episode.deals) for episode in episodes) - sum(len(episode.deals) for episode in missing))
 
     def work(screen: ChromiumScreen, episode: Episode) -> None:
         images, scores = list[bytes](), list[int]()
@@ -193,19 +174,15 @@ def collect(
         journal.write(episode, images, scores)
         on_episode(len(episode.deals))
 
-    if missing:
-        run(missing, openers(), work)
-    return Collected(len(episodes) - len(missing), len(missing), rounds)
+    run(missing, work, workers, opened)
+    return missing
 
 
 def play_rounds(screen: ChromiumScreen, episode: Episode, tap: Callable[[Deal, bytes, int], int]) -> int:
     """Play an episode and return its final score.
 
-    Args:
-        tap: returns the card to tap, given a round's deal, its screenshot and the score that it shows.
-
-    Raises:
-        RecipeError: the page contradicts the rules on a round's light, digits, score or verdict.
+    `tap` chooses a card, given a round's deal, its screenshot and the score that it shows. Raises RecipeError where the
+    page contradicts the rules on a round's light, digits, score or verdict.
     """
     score = START
     screen.open(episode.rounds, episode)

@@ -16,7 +16,7 @@ from recipes.chat_server import ChatServer
 from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.statistics import Interval, Paired, mean_with_interval, paired_difference
-from recipes.tasks.number_game.chromium import ChromiumScreen, Opener, run
+from recipes.tasks.number_game.chromium import ChromiumScreen, run
 from recipes.tasks.number_game.collect import Episode, play_rounds
 from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
@@ -51,12 +51,7 @@ class Agent:
     """Asks a server for decisions; may be used by several threads. Responses are read as the reward reads them."""
 
     def __init__(self, server: Server, score: Callable[..., Any]) -> None:
-        """Check that the server answers and has the model.
-
-        Args:
-            server: where the model is.
-            score: the reward file's `compute_score`.
-        """
+        """Check that the server answers and has the model; `score` is the reward file's `compute_score`."""
         self.server = server
         self._score = score
         self._chat = ChatServer(server.api_base, server.model, retries=server.retries, timeout=server.timeout)
@@ -74,18 +69,11 @@ class Agent:
                 max_tokens=self.server.max_tokens,
             )
             responses.append(completion.text)
-            choice, reason = self.read(responses[-1])
-            if choice is not None:
-                break
-        return Decision(choice, responses, reason)
-
-    def read(self, response: str) -> tuple[int | None, str]:
-        """The card that a response names, by the reward's own rule, and the reason where it names none."""
-        for position in POSITIONS:
-            result = self._score(DATA_SOURCE, response, str(position), None)
-            if result["accuracy"] == 1.0:
-                return position, "answered"
-        return None, str(result["reason"])
+            for position in POSITIONS:
+                result = self._score(DATA_SOURCE, completion.text, str(position), None)
+                if result["accuracy"] == 1.0:
+                    return Decision(position, responses, "answered")
+        return Decision(None, responses, str(result["reason"]))
 
 
 @dataclass(frozen=True)
@@ -134,15 +122,12 @@ def read_result(path: Path) -> GameResult:
 def play(
     episodes: Sequence[Episode],
     agent: Agent,
-    openers: Callable[[], list[Opener]],
     folder: Path,
+    workers: int,
     *,
     on_episode: Callable[[GameResult], None],
 ) -> tuple[list[GameResult], int]:
-    """Play the episodes that have no result in `folder` yet, several screens at once.
-
-    An episode's folder is named by its rounds, its appearance, the model and its sampling, so that another model's
-    results are not taken for this one's.
+    """Play the episodes that have no result in `folder` yet on `workers` screens.
 
     Returns:
         All results, in the order of the episodes, and how many of them an earlier run had written.
@@ -153,8 +138,7 @@ def play(
     def work(screen: ChromiumScreen, episode: Episode) -> None:
         on_episode(play_episode(screen, episode, agent, folders[episode.key]))
 
-    if missing:
-        run(missing, openers(), work)
+    run(missing, work, workers)
     results = [read_result(folders[episode.key] / RESULT) for episode in episodes]
     return results, len(episodes) - len(missing)
 
@@ -175,22 +159,9 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
         # A round without an answer is lost like one with a wrong answer, and the game goes on.
         wrong = next(position for position in POSITIONS if position != deal.answer)
         card = wrong if decision.choice is None else decision.choice
-        rounds.append(
-            GameRound(
-                round=number,
-                deal=deal.code,
-                light=deal.light,
-                digits=deal.digits,
-                answer=deal.answer,
-                choice=decision.choice,
-                tapped=card,
-                reason=decision.reason,
-                responses=decision.responses,
-                seconds=seconds,
-                screenshot=name,
-                right=card == deal.answer,
-            )
-        )
+        shown = {"round": number, "deal": deal.code, **deal._asdict(), "answer": deal.answer, "screenshot": name}
+        said = {**decision._asdict(), "tapped": card, "seconds": seconds, "right": card == deal.answer}
+        rounds.append(GameRound(**shown, **said))
         return card
 
     score = play_rounds(screen, episode, tap)
@@ -209,7 +180,7 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
 
 
 def _folder_name(episode: Episode, server: Server) -> str:
-    """A name from everything that a result depends on; the server's address is not part of it."""
+    """A name from everything that a result depends on: rounds, appearance, model and sampling, not the address."""
     sampling = [server.model, *(getattr(server, name) for name in SAMPLING)]
     shown = {name: value for name, value in vars(episode).items() if name != "taps"}
     text = json.dumps([*sampling, shown], sort_keys=True)
@@ -254,25 +225,23 @@ def summarise(results: Sequence[GameResult]) -> Summary:
 
 
 def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, GameResult]]:
-    """Read another model's results of the same games, sampled in the same way, in the order of `results`.
-
-    Args:
-        folder: the `output_dir` of the other model's games.
-        results: the games to find there.
+    """The results in `folder` of the same games, sampled in the same way, in the order of `results`.
 
     Raises:
         RecipeError: a game is missing in the folder.
     """
+
+    def key(result: GameResult) -> tuple[object, ...]:
+        return result.episode, *(getattr(result.server, name) for name in SAMPLING)
+
     found = [(path.parent, read_result(path)) for path in sorted(folder.glob(f"*/{RESULT}"))]
-    games = {_key(result): (game, result) for game, result in found}
-    missing = [result for result in results if _key(result) not in games]
+    games = {key(result): (game, result) for game, result in found}
+    missing = [result for result in results if key(result) not in games]
     if missing:
-        raise RecipeError(
-            f"{len(missing)} of {len(results)} games are not there with the same sampling",
-            where=str(folder),
-            fix="let the other model play with the same options first, or name its folder",
-        )
-    return [games[_key(result)] for result in results]
+        what = f"{len(missing)} of {len(results)} games are not there with the same sampling"
+        fix = "let the other model play with the same options first, or name its folder"
+        raise RecipeError(what, where=str(folder), fix=fix)
+    return [games[key(result)] for result in results]
 
 
 @dataclass(frozen=True)
@@ -301,11 +270,9 @@ def compare(base: Sequence[GameResult], trained: Sequence[GameResult]) -> PlayCo
 
 
 def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None:
-    """Draw one game, a row for each player: each round's screenshot, verdict, and the player's last response.
+    """Draw one game as a PNG, a row for each player: each round's screenshot, verdict, and the player's last response.
 
-    Args:
-        games: player -> folder and result of the same game.
-        path: the PNG to write.
+    `games` has for each player the folder and the result.
     """
     from matplotlib.figure import Figure
     from PIL import Image
@@ -324,8 +291,3 @@ def draw_strip(games: Mapping[str, tuple[Path, GameResult]], path: Path) -> None
             axis.set_xlabel(each.responses[-1].replace(". ", ".\n"), fontsize=7)
     figure.savefig(path, dpi=100)
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
-
-
-def _key(result: GameResult) -> tuple[object, ...]:
-    """Return what identifies a game: the episode, and how the model was sampled."""
-    return result.episode, *(getattr(result.server, name) for name in SAMPLING)

@@ -108,7 +108,7 @@ def test_a_browser_or_playwrights_driver_that_dies(chromium_path, victim):
 class Stub:
     """A screen that must be closed in the thread that opened it."""
 
-    def __init__(self, closed):
+    def __init__(self, name, closed):
         self._closed, self.thread = closed, threading.get_ident()
 
     def close(self):
@@ -129,17 +129,18 @@ def test_ctrl_c_waits_until_the_windows_are_closed(monkeypatch):
         done.append(job)
 
     with pytest.raises(KeyboardInterrupt):
-        run([1, 2, 3], [partial(Stub, closed)], work)
+        run([1, 2, 3], work, 1, partial(Stub, closed=closed))
     assert (done, len(closed)) == ([1], 1), "what was begun is ended, and nothing else is begun"
 
 
 def test_windows_share_the_jobs_and_a_failure_ends_all_of_them():
     done, closed = [], []
-    run(list(range(20)), [partial(Stub, closed)] * 3, lambda screen, job: done.append(job))
+    opened = partial(Stub, closed=closed)
+    run(list(range(20)), lambda screen, job: done.append(job), 3, opened)
     assert (sorted(done), len(closed)) == (list(range(20)), 3)
 
     def fail(screen, job):
         raise RecipeError("gone", where="a", fix="repeat")
 
-    mistake(lambda: run([1, 2, 3], [partial(Stub, closed)], fail), "gone")
+    mistake(lambda: run([1, 2, 3], fail, 1, opened), "gone")
     assert len(closed) == 4

@@ -9,7 +9,6 @@ from recipes.chat_server import Completion
 from recipes.errors import RecipeError
 from recipes.rewards.loading import load_reward
 from recipes.tasks.number_game import play as player
-from recipes.tasks.number_game.chromium import windows
 from recipes.tasks.number_game.collect import decoded, planned
 from recipes.tasks.number_game.play import Agent, Server, play, read_result
 from recipes.tasks.number_game.rules import Settings
@@ -39,7 +38,7 @@ def agent(monkeypatch):
 
 
 def run(agent, folder, episodes=EPISODES):
-    return play(episodes, agent, lambda: windows(1), folder, on_episode=lambda result: None)
+    return play(episodes, agent, folder, 1, on_episode=lambda result: None)
 
 
 def test_whole_episodes_in_chromium(chromium_path, agent, tmp_path):
