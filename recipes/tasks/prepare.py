@@ -21,9 +21,8 @@ from recipes.rewards.loading import load_reward
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# RL training gets fewer than pretraining because each of its problems is sampled many times.
 SHARES = {"pretrain": 50, "train": 30, "test": 20}
-"""Split -> its share of a task's problems in percent."""
+"""Shares of a task's problems in percent; training has fewer than pretraining, since it samples each many times."""
 
 
 def bucket_of(key: str) -> str:
@@ -46,15 +45,13 @@ def load_table(
     name: str | None = None,
     files: Sequence[Path] | None = None,
 ) -> tuple[pa.Table, str]:
-    """Return a split of a data set, and its source for the manifest.
+    """A split of a data set on the hub, and its source for the manifest.
 
     Args:
-        repository: `owner/name` on the hub.
         columns: names that the table must have.
-        split: name of the split, such as "train".
-        revision: branch, tag or commit on the hub. With HF_HUB_OFFLINE=1 the local cache is used as it is.
+        revision: branch, tag or commit. With HF_HUB_OFFLINE=1 the local cache is used as it is.
         name: configuration of the data set, such as "main" of `openai/gsm8k`.
-        files: local copies, parquet or JSON lines; None for the hub.
+        files: local copies, parquet or JSON lines, to read in place of the hub.
 
     Raises:
         RecipeError: the hub does not answer, a file cannot be read, or a column is missing.
@@ -75,11 +72,8 @@ def load_table(
             where, fix = ", ".join(map(str, files)), f"give a copy of the files of {repository}"
             raise RecipeError(f"the local copy cannot be read: {error}", where=where, fix=fix) from error
     if missing := [column for column in columns if column not in table.column_names]:
-        raise RecipeError(
-            f"there is no column {', '.join(missing)}, only {', '.join(table.column_names)}",
-            where=source,
-            fix=f"use a table with {', '.join(columns)}, as {repository} has them",
-        )
+        what = f"there is no column {', '.join(missing)}, only {', '.join(table.column_names)}"
+        raise RecipeError(what, where=source, fix=f"use a table with the columns of {repository}")
     return table, source
 
 
@@ -109,9 +103,9 @@ def require_full_marks(row: Row, score: Callable[..., Any]) -> None:
     result = score(row["data_source"], solution, truth, info)
     parts = result if isinstance(result, dict) else {"score": result}
     if parts["score"] != 1.0:
-        reason = parts.get("reason", "no reason given")
         raise RecipeError(
-            f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 ({reason})",
+            f"the solution of {info['split']} row {info['index']} scores {parts['score']}, not 1.0 "
+            f"({parts.get('reason', 'no reason given')})",
             where=f"ground truth {truth!r}, solution {solution[-200:]!r}",
             fix="mend the row or the reward; a reward that denies the gold answer teaches the wrong thing",
         )
@@ -131,15 +125,13 @@ def prepare(
 
     Args:
         task: every row's `extra_info.solution` must earn 1.0 under its reward, `reward_functions/<task>.py`.
-        problem: row -> key of its problem; no key may be in two splits.
-        once: forbid a key to occur twice within one split, too.
+        problem: row -> key of its problem; no key may be in two splits, and with `once` none twice in one.
         counted_by: row -> {table: value}, for the manifest's counts.
         force: replace files that hold other data.
 
     Raises:
         RecipeError: a solution that does not score 1.0, a repeated problem, other data without `force`.
     """
-    command = command_line()
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
@@ -161,7 +153,7 @@ def prepare(
     def checked() -> Iterator[Split]:
         with progress_bar() as progress:
             for split in splits:
-                facts = {"task": task, "split": split.name, "command": command, **split.facts}
+                facts = {"task": task, "split": split.name, "command": command_line(), **split.facts}
                 bar = progress.add_task(split.name, total=split.size)
                 rows = passed(split, partial(progress.advance, bar))
                 yield split._replace(rows=rows, facts=facts, counted_by=counted_by)

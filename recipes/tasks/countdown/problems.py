@@ -20,8 +20,7 @@ from recipes.tasks.prepare import bucket_of, load_table
 class Settings:
     """Problems of a data set; the defaults are those of the hub's `Jiayi-Pan/Countdown-Tasks-3to4`."""
 
-    # How many numbers a problem has, at most four; each size is equally likely. (In the hub's set 49% of the problems
-    # have three numbers: a row takes 12 bytes and 8 for each number, and its 490,364 rows take 40.07 on average.)
+    # How many numbers a problem has, at most four; each size is equally likely (in the hub's set 49% have three).
     sizes: tuple[int, ...] = (3, 4)
     max_number: int = 99  # the smallest number is 1
     max_target: int = 99  # the smallest target is 1
@@ -115,14 +114,10 @@ PATIENCE = 100_000
 
 
 def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterator[Problem]:
-    """Different problems, drawn evenly from all solvable (numbers, target) of each size, sizes in equal shares.
+    """Different problems from these buckets, drawn evenly from all solvable (numbers, target) of each size.
 
-    Numbers and target are drawn at random until they have a solution. The stream depends on the ranges, sizes, buckets
-    and seed alone: a longer draw starts with the shorter one.
-
-    Args:
-        buckets: only multisets of numbers from these buckets (see `bucket`).
-        seed: any non-negative integer.
+    Sizes have equal shares. The stream depends on the ranges, sizes, buckets and seed alone: a longer draw starts with
+    the shorter one.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[Hashable] = set()
@@ -133,12 +128,11 @@ def generate(settings: Settings, buckets: Sequence[str], *, seed: int) -> Iterat
             numbers = [rng.randint(1, settings.max_number) for _ in range(size)]
             yield numbers, rng.randint(1, settings.max_target)
 
-    while True:
+    def problem() -> Problem | None:
         found = solved(drawn(), settings.sizes, buckets, seen)
-        problem = next((each for each in found if isinstance(each, Problem)), None)
-        if problem is None:
-            return
-        yield problem
+        return next((each for each in found if isinstance(each, Problem)), None)
+
+    return iter(problem, None)
 
 
 def solved(
@@ -149,8 +143,7 @@ def solved(
 ) -> Iterator[Problem | Dropped]:
     """The problems among (numbers, target) whose numbers are in these buckets, each once and with a solution.
 
-    Args:
-        seen: the problems so far, by sorted numbers and target; new ones are added.
+    `seen` has the problems so far, by sorted numbers and target; new ones are added.
     """
     for numbers, target in drawn:
         key = tuple(sorted(numbers)), target
@@ -185,17 +178,12 @@ def prompt(numbers: Sequence[int], target: int) -> str:
 
 
 def gold_response(solution: str, reasoning: str | None = None) -> str:
-    """A response that earns full marks: `<think>REASONING</think>`, a line break, `<answer>SOLUTION</answer>`.
-
-    Args:
-        solution: an expression such as `(8 - 3 + 1) * 4`, without `= target`.
-        reasoning: the text between the think tags; the solution itself where none is given.
-    """
+    """A response that earns full marks; its reasoning is the solution itself where none is given."""
     return f"<think>{solution if reasoning is None else reasoning}</think>\n<answer>{solution}</answer>"
 
 
 def ground_truth(numbers: Sequence[int], target: int) -> str:
-    """Return what the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
+    """The truth that the reward reads, as JSON: `{"target": 24, "numbers": [3, 8, 1, 1]}`."""
     return json.dumps({"target": target, "numbers": list(numbers)})
 
 
@@ -227,12 +215,12 @@ def rows(problems: Iterable[Problem | Dropped], split: str, size: int, source: s
 
 
 def multiset(row: Row) -> tuple[int, ...]:
-    """Return the numbers, sorted; train and test may not share them."""
+    """The numbers, sorted; train and test may not share them."""
     return tuple(sorted(row["extra_info"]["numbers"]))
 
 
 def counted_by(row: Row) -> dict[str, int]:
-    """Return the values by which the manifest counts rows."""
+    """The values by which the manifest counts rows."""
     return {"sizes": len(row["extra_info"]["numbers"])}
 
 
@@ -247,10 +235,7 @@ def generated(settings: Settings, *, seed: int) -> Iterator[Split]:
 
 
 def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str) -> Iterator[Split]:
-    """Splits of the hub's data set, or of a local parquet file, for `prepare`.
-
-    Of the settings' ranges only `sizes` selects problems; `max_number` and `max_target` do not.
-    """
+    """Splits of the hub's data set, or of a local parquet file, for `prepare`; of the ranges, `sizes` alone acts."""
     files = None if path is None else [path]
     table, source = load_table(REPOSITORY, ("nums", "target"), revision=revision, files=files)
 
@@ -263,9 +248,8 @@ def from_hub(settings: Settings, *, seed: int, path: Path | None, revision: str)
 
 
 def _splits(settings: Settings, seed: int, source: str, draw: Draw) -> Iterator[Split]:
-    for split, size, buckets in (
-        ("train", settings.train_size, settings.train_buckets),
-        ("test", settings.test_size, ("test",)),
-    ):
-        found = rows(draw(buckets), split, size, f"{source}, buckets {', '.join(buckets)}")
-        yield Split(split, found, {"source": source, "seed": seed, "settings": asdict(settings)}, size)
+    facts = {"source": source, "seed": seed, "settings": asdict(settings)}
+    sizes = {"train": settings.train_size, "test": settings.test_size}
+    for split, buckets in {"train": settings.train_buckets, "test": ("test",)}.items():
+        found = rows(draw(buckets), split, sizes[split], f"{source}, buckets {', '.join(buckets)}")
+        yield Split(split, found, facts, sizes[split])

@@ -78,10 +78,9 @@ def generate(buckets: Sequence[str], *, seed: int) -> Iterator[Question]:
 
 
 def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]:
-    """Yield different problems whose calculations (steps and numbers) are in one of `buckets`.
+    """Different problems whose calculations (steps and numbers) are in one of `buckets`.
 
-    Problems of one step and of two are equally likely, and so is each template with that number of steps. Two splits
-    from different buckets share no calculation, not even one with another story.
+    Problems of one step and of two are equally likely, and so is each template with that number of steps.
 
     Raises:
         RecipeError: `PATIENCE` questions in a row were repeats: few or none are left.
@@ -154,21 +153,16 @@ def prompt(question: str) -> str:
 
 
 def split_answer(answer: str, where: str = "answer") -> tuple[str, str]:
-    """(reasoning, gold number) of an answer in GSM8K's format, `reasoning #### number`; `where` is for the error.
-
-    The number is normalised: no thousands separators, leading zeros, trailing decimal zeros, `$` or full stop.
+    """(reasoning, gold number in one spelling) of an answer in GSM8K's format, `reasoning #### number`.
 
     Raises:
-        RecipeError: there is no `####`, or no number behind it.
+        RecipeError: there is no `####`, or no number behind it; `where` names the row.
     """
     reasoning, mark, tail = answer.rpartition(MARK)
     number = tail.strip().removeprefix("$").removesuffix(".")
     if not mark or not _NUMBER.fullmatch(number):
-        raise RecipeError(
-            f"the answer has no number behind {MARK}: {answer[-60:]!r}",
-            where=where,
-            fix=f"end the answer with {MARK} and a number",
-        )
+        what, fix = f"the answer has no number behind {MARK}: {answer[-60:]!r}", f"end it with {MARK} and a number"
+        raise RecipeError(what, where=where, fix=fix)
     return reasoning.strip(), canonical(number)
 
 
@@ -181,11 +175,6 @@ def canonical(number: str) -> str:
 def gold_response(reasoning: str, gold: str) -> str:
     """A response that earns full marks: the reasoning, and on the last line `#### number`."""
     return f"{reasoning}\n{MARK} {gold}"
-
-
-def count_steps(answer: str) -> int:
-    """Calculations of a worked answer, by its `<<48/2=24>>` annotations: a rough difficulty; 0 where it has none."""
-    return len(_ANNOTATION.findall(answer))
 
 
 Calculate = Callable[[str], str | None]
@@ -209,13 +198,10 @@ def with_calls(reasoning: str, gold: str, calculate: Calculate) -> list[dict[str
 
 
 def rows(questions: Iterable[Question], split: str, calculate: Calculate | None = None) -> Iterator[Row]:
-    """One row for each question; the ground truth is the normalised gold number.
+    """One row for each question; the ground truth is the gold number.
 
     `extra_info.solution` is the worked answer as a model should write it: without the annotations for a calculator,
-    or as messages that call one.
-
-    Raises:
-        RecipeError: a question or an answer is no text, or is empty; or an answer has no number.
+    or as messages that call one. Raises RecipeError for an empty question, and for an answer without a number.
     """
     for index, item in enumerate(questions):
         for name in ("question", "answer"):
@@ -235,7 +221,7 @@ def rows(questions: Iterable[Question], split: str, calculate: Calculate | None 
                 "index": index,
                 "question": question,
                 "solution": with_calls(reasoning, gold, calculate) if calculate else gold_response(plain, gold),
-                "num_steps": count_steps(reasoning),
+                "num_steps": len(_ANNOTATION.findall(reasoning)),  # a rough difficulty
             },
         )
 
@@ -247,11 +233,10 @@ PUBLISHED = {"train": 7473, "test": 1319}
 
 def published(folder: Path | None, revision: str, calculate: Calculate | None = None) -> Iterator[Split]:
     """Splits of the data set from the hub, or from `train.jsonl` and `test.jsonl` in a folder, for `prepare`."""
+    columns = ("question", "answer")
     for split in PUBLISHED:
         files = None if folder is None else [folder / f"{split}.jsonl"]
-        table, source = load_table(
-            REPOSITORY, ("question", "answer"), name="main", split=split, revision=revision, files=files
-        )
+        table, source = load_table(REPOSITORY, columns, name="main", split=split, revision=revision, files=files)
         texts = zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)
         questions = [Question(*both, f"{source}, {split} row {index}") for index, both in enumerate(texts)]
         yield Split(split, rows(questions, split, calculate), {"source": source}, len(questions))
@@ -269,5 +254,5 @@ def generated(sizes: Mapping[str, int] = SIZES, *, seed: int, calculate: Calcula
 
 
 def counted_by(row: Row) -> dict[str, int]:
-    """Return the values by which the manifest counts rows."""
+    """The values by which the manifest counts rows."""
     return {"num_steps": row["extra_info"]["num_steps"]}

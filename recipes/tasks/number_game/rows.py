@@ -69,9 +69,8 @@ REPOSITORY = "yuehua-s/numbergame"
 def from_hub(path: Path | None, revision: str) -> Iterator[Split]:
     """Splits of the hub's set, or of a folder with `train*.parquet` and `test*.parquet`, for `prepare`.
 
-    The set states no light and no digits, so its labels are not checked. Screenshots are scaled down until they fit a
-    prompt. Rows with a broken image, several images or none, or no answer are dropped and counted, as are duplicates
-    and training rows whose picture is also in the test split.
+    The set states no light and no digits, so its labels are not checked. Rows that cannot be used are dropped and
+    counted, as are duplicates and training rows whose picture is also in the test split.
     """
     tables = {}
     for split in SPLITS:
@@ -123,12 +122,12 @@ def _screens(table: pa.Table) -> Iterator[tuple[bytes, bytes, str] | Dropped]:
 
 
 def problem(row: Row) -> str:
-    """Return the deal, which train and test may not share; the row's id where the deal is unknown."""
+    """The deal, which train and test may not share; the row's id where the deal is unknown."""
     return row["extra_info"].get("deal", row["id"])
 
 
 def counted_by(row: Row) -> dict[str, str]:
-    """Return the values by which the manifest counts rows."""
+    """The values by which the manifest counts rows."""
     info, answer = row["extra_info"], row["answer"]
     tables = {"answers": answer, "screens": f"{info['width']}x{info['height']}"}
     return tables | ({"light_and_answer": f"{info['light']} {answer}"} if "deal" in info else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
@@ -37,17 +38,10 @@ class Deal(NamedTuple):
 
 
 def parse_deal(code: str) -> Deal:
-    """The deal of a code such as `g374`.
-
-    Raises:
-        RecipeError: not a light and three different digits from 1 to 9.
-    """
-    digits = code[1:]
-    if code[:1] not in LETTERS or len(digits) != 3 or len(set(digits)) != 3 or not set(digits) <= set("123456789"):
-        raise RecipeError(
-            f"{code!r} is no deal", where="deal", fix="a light (g, r, y) and three different digits: g374"
-        )
-    left, middle, right = map(int, digits)
+    """The deal of a code such as `g374`. Raises RecipeError where it is none."""
+    if not re.fullmatch("[gry][1-9]{3}", code) or len(set(code)) != 4:
+        raise RecipeError(f"{code!r} is no deal", where="deal", fix="a light (g, r, y) and three digits: g374")
+    left, middle, right = map(int, code[1:])
     return Deal(LETTERS[code[0]], (left, middle, right))
 
 
@@ -67,13 +61,9 @@ def all_deals() -> list[Deal]:
 
 
 def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
-    """(light, answer) -> the deals of that cell which belong to a split.
+    """(light, answer) -> the deals of that cell which belong to a split, `train` or `test`.
 
-    A deal belongs to the same split on every machine and for every seed: the 34 of a cell whose codes have the
-    smallest SHA-256 are held out. Train and test therefore share no deal.
-
-    Args:
-        split: `train` or `test`.
+    On every machine and for every seed the `HELD_OUT` of a cell whose codes have the smallest SHA-256 are of `test`.
     """
     every: dict[tuple[str, int], list[Deal]] = {(light, position): [] for light in LIGHTS for position in POSITIONS}
     for deal in all_deals():
@@ -87,21 +77,20 @@ def cells(split: str) -> dict[tuple[str, int], list[Deal]]:
 
 
 def balanced(split: str, size: int, rng: random.Random) -> list[Deal]:
-    """`size` deals of a split in random order, evenly over lights and answers.
+    """`size` deals of a split in random order: the same number of each (light, answer) cell, or one more.
 
-    Each of the nine (light, answer) cells supplies the same number of deals, or one more. A cell repeats a deal only
-    after using all its deals equally often.
+    A cell repeats a deal only after using all its deals equally often.
     """
-    streams = {cell: _cycle(deals, rng) for cell, deals in cells(split).items()}
+
+    def cycle(deals: list[Deal]) -> Iterator[Deal]:
+        while True:
+            yield from rng.sample(deals, len(deals))
+
+    streams = {cell: cycle(deals) for cell, deals in cells(split).items()}
     order = rng.sample(list(streams), len(streams))
     chosen = [next(streams[order[index % len(order)]]) for index in range(size)]
     rng.shuffle(chosen)
     return chosen
-
-
-def _cycle(deals: list[Deal], rng: random.Random) -> Iterator[Deal]:
-    while True:
-        yield from rng.sample(deals, len(deals))
 
 
 # Options of the page that an episode's appearance sets, with their values as in game.js; the first is the default.
@@ -116,9 +105,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 # With looks="held-out" these themes are drawn for the test split only, and the others for training only.
 HELD_OUT_THEMES = ("forest", "slate")
 PATCH = 28  # pixels of a side that become one token in Qwen2.5-VL: patches of 14, merged two by two
-# Qwen2.5-VL rounds a screen to multiples of 28 and makes one token of 28 x 28 pixels. 720 x 1280 would take 1,196,
-# more than a prompt of 1,024 has room for; these take 448 to 748 and leave 276 or more for the text. Each is a multiple
-# of 28 with more than 262,144 pixels, so no processor resizes it, and the model sees what was drawn.
+# Multiples of 28 with more than 262,144 pixels, which no processor resizes, of 448 to 748 tokens: a prompt of 1,024 has
+# room for 276 or more of text. 720 x 1280 would take 1,196.
 SCREENS = ((560, 1008), (560, 1008), (448, 784), (616, 952), (476, 1036), (728, 728), (1008, 560))
 DEFAULT_SCREEN = SCREENS[0]
 
@@ -152,17 +140,14 @@ def query(deals: Sequence[Deal], appearance: Appearance) -> str:
 class Settings:
     """Sizes and appearances of a data set."""
 
-    # Screenshots: nine batches of 128, and 128 of each cell of light and answer, so that no deal comes twice.
-    train_size: int = 1152
+    train_size: int = 1152  # screenshots: nine batches of 128, and 128 of each cell, so that no deal comes twice
     test_size: int = 288  # 32 of each cell
     rounds: int = 10  # in an episode
     languages: tuple[str, ...] = ("en",)  # of the page, one drawn for each episode
-    # "various" draws theme, font, light position, lamps and digit size for each episode; "held-out" does so too, but no
-    # theme is in both splits; "plain" is one appearance.
+    # "various" draws the appearance for each episode; in "held-out" no theme is in both splits; "plain" is the first
+    # value of each option.
     looks: str = "various"
-    # Widths and heights in CSS pixels, one drawn for each episode; within `min_pixels` and `max_pixels` multiples of 28
-    # are never resized.
-    screens: tuple[tuple[int, int], ...] = SCREENS
+    screens: tuple[tuple[int, int], ...] = SCREENS  # widths and heights in CSS pixels, one drawn for each episode
     test_screens: tuple[tuple[int, int], ...] = ()  # screens of the test split; if empty, `screens`
 
     def appearance(self, split: str, rng: random.Random) -> Appearance:
