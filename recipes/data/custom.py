@@ -20,7 +20,7 @@ from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import BY_CONVERSION, leaves
 from recipes.data.lengths import count_split
-from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, RecordError, image_bytes, records, whole
+from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, records, whole
 from recipes.data.rows import (
     IMAGE_MARK,
     Manifest,
@@ -106,39 +106,18 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
             own = {"content": question, "prompt": question, "data_source": record.data_source}
             question = template.render({**{name: _column(value) for name, value in record.rest.items()}, **own})
         except (TemplateError, TypeError) as error:
-            raise RecordError(f"the template fails: {error}", record.place, fix) from error
+            raise RecipeError(f"the template fails: {error}", fix=fix) from error
         if not question.strip():
-            raise RecordError("the template leaves nothing of this prompt", record.place, fix)
+            raise RecipeError("the template leaves nothing of this prompt", fix=fix)
     if system and record.messages[0]["role"] != "system":
         others = [{"role": "system", "content": system}, *others]
     return [*others, {"role": "user", "content": question}]
 
 
-class _Written:
-    """A list or an object that a column writes as text: a template goes through it, and shows it as that text."""
-
-    _text: str  # with an underscore: in a template `column.text` is the object's own key
-
-    def __str__(self) -> str:
-        return self._text
-
-
-class _WrittenList(_Written, list[Any]):
-    """A list."""
-
-
-class _WrittenObject(_Written, dict[str, Any]):
-    """An object."""
-
-
 def _column(value: Any) -> Any:
-    """A column for a template."""
+    """A column for a template, which goes through a list or an object that is written as text, and shows the text."""
     found = written(value)
-    if found is value:
-        return value
-    column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
-    column._text = value
-    return column
+    return found if found is value else type("Column", (type(found),), {"__str__": lambda _: value})(found)
 
 
 def _text(path: Path, key: str) -> str:
@@ -203,19 +182,19 @@ class _Part:
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
                 folder = conversion.image_dir or Path(record.place.file).parent
-                shown = [image_bytes(image, folder, record.place, self.files) for image in record.images]
+                shown = [pictures.read(image, folder, self.files) for image in record.images]
                 row = _row(record, _messages(record, system, template), shown, conversion.columns)
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
-                    raise RecordError(f"the id {record.id!r} is that of {other} as well", record.place, ID_HINT)
+                    raise RecipeError(f"the id {record.id!r} is that of {other} as well", fix=ID_HINT)
                 finished = record.finished if conversion.columns.engine == "verl" else None
                 if finished and (kind := KINDS.get(type(finished["reward_model"]["ground_truth"]))):
                     kinds.setdefault(kind, record.place)
                     first, place = next(iter(kinds.items()))
                     if kind != first:
                         what = f"the ground truth is {kind}, and that of {place} is {first}"
-                        raise RecordError(what, record.place, 'give all truths one type, for instance text: "5"')
-            except RecordError as error:
-                mistakes.add(error)
+                        raise RecipeError(what, fix='give all truths one type, for instance text: "5"')
+            except RecipeError as error:
+                mistakes.add(error, record.place)
                 continue
             if not shown and IMAGE_MARK in row["problem"]:
                 marked.append(record.place)
@@ -228,7 +207,7 @@ class _Part:
                 self._whole[name] = self._whole.get(name, True) and not is_fraction
             pickle.dump((row, None if finished else record.rest, shown), self._kept)
         for place in marked if self.most_images else ():
-            mistakes.add(RecordError(f"{IMAGE_MARK} is in the prompt, and there is no image", place))
+            mistakes.add(RecipeError(f"{IMAGE_MARK} is in the prompt, and there is no image"), place)
 
     def schema(self, with_images: bool) -> pa.Schema | None:
         """The columns of all rows, where some are verl's or have calls; None where `make_row` made all."""
@@ -275,18 +254,15 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], 
         "solution": record.solution,
         "fields": "",
     }
-    try:
-        row = make_row(
-            data_source=source,
-            prompt=messages,
-            ground_truth=truth,
-            ability=source,
-            extra_info=info,
-            images=pictures or None,
-            id=id,
-        )
-    except RecipeError as error:
-        raise RecordError(error.what, record.place, error.fix) from error
+    row = make_row(
+        data_source=source,
+        prompt=messages,
+        ground_truth=truth,
+        ability=source,
+        extra_info=info,
+        images=pictures or None,
+        id=id,
+    )
     row.pop("images", None)
     own = record.finished
     # Of a row EasyR1 passes a reward only this column and the id. `rewards/easyr1.py` takes the data source out

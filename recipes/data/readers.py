@@ -1,8 +1,7 @@
 """Users' files: JSON, JSON lines, CSV and parquet, read as checked records.
 
 `datasets` and pyarrow give each column of JSON or CSV one type, and report no line numbers. Here a ground truth may
-be a text in one record and a list in the next, and a mistake is reported with its line. So JSON and CSV are read with
-the standard library's `json` and `csv`.
+be a text in one record and a list in the next, and a mistake is reported with its line.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipes import pictures
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
-from recipes.engines.worked_answers import Message, messages_of
+from recipes.engines.worked_answers import Message, messages_of, without_nulls
 from recipes.errors import RecipeError, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
 
@@ -68,48 +67,41 @@ class Place(NamedTuple):
         return f"{self.file}, {self.unit} {self.number}" if self.number else self.file
 
 
-class RecordError(RecipeError):
-    """A record that cannot be used. If the error has no `fix`, `Mistakes` shows a right row instead."""
-
-    def __init__(self, what: str, place: Place, fix: str = "") -> None:
-        self.place = place
-        super().__init__(what, where=str(place), fix=fix)
-
-
 FIRST = 64  # records at the start of a file, whose fields are taken as its columns
 LISTED = 20  # mistakes that the error shows
 
 
 class Mistakes:
-    """All mistakes in users' files, raised as one error; its example row has the files' column names."""
+    """All mistakes in users' files, raised as one error; where one has no fix, that is a right row."""
 
     def __init__(self, columns: Columns = Columns()) -> None:
         self.columns = columns
         self._count = 0
-        self._listed: list[RecordError] = []
+        self._listed: list[tuple[Place, RecipeError]] = []
 
-    def add(self, error: RecordError) -> None:
-        """Note a mistake; the first `LISTED` are shown."""
+    def add(self, error: RecipeError, place: Place) -> None:
+        """Note the mistake of a record; the first `LISTED` are shown."""
         self._count += 1
-        self._listed += [error] * (len(self._listed) < LISTED)
+        if len(self._listed) < LISTED:
+            self._listed.append((place, error))
 
     def check(self) -> None:
         """Raise RecipeError with the mistakes, if there are any."""
         if not self._listed:
             return
-        listed = sorted(self._listed, key=lambda error: error.place)
-        first, more = listed[0], self._count - len(listed)
-        alone = len({(error.what, error.fix, error.place.file) for error in listed}) == 1
+        listed = sorted(self._listed, key=itemgetter(0))
+        (where, first), more = listed[0], self._count - len(listed)
+        alone = len({(error.what, error.fix, place.file) for place, error in listed}) == 1
         lines = [f"{self._count:,} records cannot be used"]
-        lines += [f"  {error.where}: {error.what}{error.fix and f'; {error.fix}'}" for error in listed]
+        lines += [f"  {place}: {error.what}{error.fix and f'; {error.fix}'}" for place, error in listed]
         lines += [f"  and {more:,} more"] if more else []
-        same = [f"{error.place.unit} {error.place.number}" for error in listed[1:]] + [f"{more:,} more"] * bool(more)
+        same = [f"{place.unit} {place.number}" for place, _ in listed[1:]] + [f"{more:,} more"] * bool(more)
         others = f"; the same in {', '.join(same)}" if same else ""
         names = self.columns.prompt, self.columns.ground_truth, "data_source"
         right = dict(zip(names, ("What is 17 + 25?", "42", "math_reasoning"), strict=True))
         raise RecipeError(
             first.what + others if alone else "\n".join(lines),
-            where=first.where,
+            where=str(where),
             fix=(alone and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}",
         ) from first
 
@@ -142,24 +134,24 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
         found = reader(path, mistakes)
         first = list(islice(found, FIRST))
         there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in _fields(raw))
-        if there and (unmapped := _unmapped(list(there), path, mistakes.columns)):
-            mistakes.add(unmapped)
+        if there and (unmapped := _unmapped(list(there), mistakes.columns)):
+            mistakes.add(unmapped, Place(str(path), 0))
             continue
         for place, raw in chain(first, found):
             try:
                 yield checked(raw, place, mistakes.columns)
-            except RecordError as error:
-                mistakes.add(error)
+            except RecipeError as error:
+                mistakes.add(error, place)
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
             fix = "put two records into it: one to train on and one to validate on"
-            mistakes.add(RecordError("the file has no records", Place(str(path), 0), fix))
+            mistakes.add(RecipeError("the file has no records", fix=fix), Place(str(path), 0))
 
 
 def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
-    """Return the record behind a row. Raises RecordError that names the place, and the field at fault."""
+    """The record behind a row. Raises RecipeError that names the field at fault."""
     if not isinstance(raw, dict):
-        raise RecordError(f"{_abbreviated(raw)} is not a record with fields", place)
+        raise RecipeError(f"{_abbreviated(raw)} is not a record with fields")
     own = _fields(raw)
     fields = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in own.items()}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -167,41 +159,41 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     needed = {name: given.get(name) for name in (columns.prompt, *[columns.ground_truth] * columns.truth_needed)}
     needed["data_source"] = source
     if lacking := next((name for name, value in needed.items() if value is None), None):
-        what = f"the field {lacking} is null" if lacking in fields else f"there is no field {lacking}"
-        raise RecordError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})", place)
+        what = f"the field {lacking} is null, or NaN" if lacking in fields else f"there is no field {lacking}"
+        raise RecipeError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})")
     if not isinstance(source, str) or not source.strip():
-        raise RecordError(f"data_source is {_abbreviated(source)}, not the name of a reward", place)
+        raise RecipeError(f"data_source is {_abbreviated(source)}, not the name of a reward")
     if columns.sources and source.strip() not in columns.sources:
-        what = f"the reward has no rules for the data source {source.strip()!r}"
-        raise RecordError(what, place, f"use one of {', '.join(columns.sources)}, for all rows by --data_source")
+        fix = f"use one of {', '.join(columns.sources)}, for all rows by --data_source"
+        raise RecipeError(f"the reward has no rules for the data source {source.strip()!r}", fix=fix)
     truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
     if own is not raw:
         finished = {name: own[name] for name in raw}
         if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
             what = f"extra_info is {_abbreviated(extra)}, not an object"
-            raise RecordError(what, place, 'write an object, {"index": 0}, or rename the field')
+            raise RecipeError(what, fix='write an object, {"index": 0}, or rename the field')
         finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}
         solution = solution if isinstance(solution, str) else ""
     if not isinstance(solution, str) and not (isinstance(solution, list) and messages_of(solution)):
         what = f"solution is {_abbreviated(solution)}, neither a text nor messages of assistant and tool with texts"
-        raise RecordError(what, place)
+        raise RecipeError(what)
     used = [columns.prompt, columns.images, "data_source", "solution", "id"]
     used += ["reward_model", "extra_info"] if finished else []
     if columns.ground_truth == "ground_truth" and isinstance(fields.get("ground_truth"), str | None):
         used.append("ground_truth")
     prompt = given[columns.prompt]
-    chat = _chat(prompt, columns.prompt, place)
-    messages, shown = _messages(prompt if chat is None else chat, columns, place)
+    chat = _chat(prompt, columns.prompt)
+    messages, shown = _messages(chat, columns) if chat else ([{"role": "user", "content": prompt}], [])
     shown = written(given.get(columns.images) or shown)
     return Record(
         place,
         messages,
         chat is not None,
-        "" if truth is None else _truth(present(truth), columns.ground_truth, place),
+        "" if truth is None else _truth(without_nulls(truth), columns.ground_truth),
         source.strip(),
         shown if isinstance(shown, list) else [shown],
         solution,
-        _id(given.get("id", ""), place),
+        _id(given.get("id", "")),
         {name: value for name, value in fields.items() if name not in used},
         finished,
     )
@@ -217,99 +209,83 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
     return {"ground_truth": model["ground_truth"], "solution": solution, **raw, **opened}
 
 
-def present(value: Any) -> Any:
-    """A value without the keys that are null at any depth: arrow gives all objects of a column the same keys."""
-    if isinstance(value, dict):
-        return {name: present(each) for name, each in value.items() if each is not None}
-    return [present(each) for each in value] if isinstance(value, list) else value
-
-
-def _chat(prompt: Any, column: str, place: Place) -> list[Any] | None:
+def _chat(prompt: Any, column: str) -> list[Any] | None:
     """The chat messages of a prompt, which may be written as text; None where it is a question."""
     found = written(prompt)
     if isinstance(prompt, str):
         first = found[0] if isinstance(found, list) and found else None
         begins, keys = CHAT_BEGINS.match(prompt), {*first} if isinstance(first, dict) else set[str]()
         if not prompt.strip():
-            raise RecordError(f"{column} is empty", place)
+            raise RecipeError(f"{column} is empty")
         if begins and not keys:
-            raise RecordError(f"{column} begins like chat messages, and is neither JSON nor Python", place, CHAT)
+            raise RecipeError(f"{column} begins like chat messages, and is neither JSON nor Python", fix=CHAT)
         if not begins and not keys >= {"role", "content"} and not keys >= {"from", "value"}:
             return None
     if not isinstance(found, list) or not found:
-        raise RecordError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages", place)
+        raise RecipeError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages")
     return found
 
 
-def _messages(prompt: str | list[Any], columns: Columns, place: Place) -> tuple[list[dict[str, str]], list[Any]]:
+def _messages(chat: list[Any], columns: Columns) -> tuple[list[dict[str, str]], list[Any]]:
     """Messages of one text each, with `<image>` where a part is an image, and the images that such parts hold."""
     column, images, messages = columns.prompt, list[Any](), list[dict[str, str]]()
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}], []
-    for message in map(present, prompt):
+    for message in map(without_nulls, chat):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             what = f"{column}: the chat message {_abbreviated(message)} has not just role and content"
-            raise RecordError(what, place, CHAT)
+            raise RecipeError(what, fix=CHAT)
         content = message["content"]
         if isinstance(content, list):
-            content = "".join(_part(part, images, column, place) for part in content)
+            content = "".join(_part(part, images, column) for part in content)
         if not isinstance(content, str) or not content.strip():
             what = f"{column}: the content of a chat message is {_abbreviated(content)}, not a text"
-            raise RecordError(what, place, CHAT)
+            raise RecipeError(what, fix=CHAT)
         messages.append({"role": message["role"], "content": content})
     if mistake := conversation_mistake(messages):
-        raise RecordError(f"{column}: {mistake}", place, CHAT)
+        raise RecipeError(f"{column}: {mistake}", fix=CHAT)
     if columns.engine == "easyr1" and sum(message["role"] == "user" for message in messages) > 1:
-        raise RecordError(f"{column} has several turns, and EasyR1 takes one", place, "train with verl: ENGINE=verl")
+        raise RecipeError(f"{column} has several turns, and EasyR1 takes one", fix="train with verl: ENGINE=verl")
     return messages, images
 
 
-def _part(part: Any, images: list[Any], column: str, place: Place) -> str:
+def _part(part: Any, images: list[Any], column: str) -> str:
     """The text of a part of a message; an image that it holds is added to `images`."""
     kind = part.get("type") if isinstance(part, dict) else ""
     if kind == "text" and isinstance(part.get("text"), str):
         return part["text"]
     if kind not in ("image", "image_url"):
-        raise RecordError(f"{column}: the part {_abbreviated(part)} is neither text nor image", place, CHAT)
+        raise RecipeError(f"{column}: the part {_abbreviated(part)} is neither text nor image", fix=CHAT)
     found = next((part[name] for name in ("image", "image_url", "url", "path") if name in part), None)
     images += [found] * (found is not None)
     return IMAGE_MARK
 
 
 def whole(value: Any) -> Any:
-    """Return an integer for a whole number that pandas stored as a float, as it does in a column with gaps."""
+    """An integer for a whole number that pandas stored as a float, as it does in a column with gaps."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _truth(value: Any, column: str, place: Place) -> str:
+def _truth(value: Any, column: str) -> str:
     """The ground truth as text; numbers, lists and objects as JSON."""
-    if isinstance(value, str):
-        if not value.strip():
-            raise RecordError(f"{column} is empty", place)
-        return value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise RecordError(f"{column} is {value}, not a finite number", place)
-    if isinstance(value, list | dict) and not value:
-        raise RecordError(f"{column} is {value!r}, which is empty", place)
+    if value in ([], {}) or (isinstance(value, str) and not value.strip()):
+        raise RecipeError(f"{column} is empty")
     try:
-        return json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise RecordError(f"{column} cannot be written as JSON: {error}", place) from error
+        return value if isinstance(value, str) else json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:  # dates, an infinite number
+        raise RecipeError(f"{column} cannot be written as JSON: {error}") from error
 
 
-def _id(value: Any, place: Place) -> str:
+def _id(value: Any) -> str:
     value = whole(value)
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise RecordError(f"id is {value!r}, neither a text nor a whole number", place, ID_HINT)
+        raise RecipeError(f"id is {value!r}, neither a text nor a whole number", fix=ID_HINT)
     return str(value)
 
 
 ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
 
 
-def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | None:
-    """Return the error that names the missing columns, or a data source unknown to the reward, and the options that
-    help; None where nothing is wrong."""
+def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
+    """The error that names missing columns, or a data source unknown to the reward, and the options that help; or None."""
     missing, options = [], []
     free = {*there} - {columns.prompt, columns.ground_truth, columns.images}
     for ours, theirs, option in (
@@ -331,7 +307,7 @@ def _unmapped(there: list[str], path: Path, columns: Columns) -> RecordError | N
         return None
     what = [f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}"] if missing else []
     what += [f"the reward has no rules for the data source {source!r}"] if unknown else []
-    return RecordError("; ".join(what), Place(str(path), 0), f"give {' '.join(options)}; or mend the file")
+    return RecipeError("; ".join(what), fix=f"give {' '.join(options)}; or mend the file")
 
 
 def _abbreviated(value: Any) -> str:
@@ -348,34 +324,29 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
         head = file.read(1 << 16)
         file.seek(0)
         if head.removeprefix(BOM).lstrip()[:1] == b"[":
-            try:
-                for number, record in enumerate(_parsed(file.read(), Place(str(path), 1)), 1):
-                    yield Place(str(path), number, "record"), record
-            except RecordError as error:
-                mistakes.add(error)
+            for array in _parsed(file.read(), Place(str(path), 1), mistakes):
+                yield from ((Place(str(path), number, "record"), record) for number, record in enumerate(array, 1))
             return
         for number, line in enumerate(file, 1):
             place = Place(str(path), number)
-            try:
-                if text := line.strip().removesuffix(b",").removeprefix(BOM):
-                    yield place, _parsed(text, place)
-            except RecordError as error:
-                mistakes.add(error)
+            if text := line.strip().removesuffix(b",").removeprefix(BOM):
+                yield from ((place, record) for record in _parsed(text, place, mistakes))
 
 
-def _parsed(data: bytes, place: Place) -> Any:
-    """Parse JSON that begins at `place`. Raises RecordError with the line of the mistake."""
+def _parsed(data: bytes, place: Place, mistakes: Mistakes) -> list[Any]:
+    """A list of the value of JSON that begins at `place`; an empty list where a mistake is noted with its line."""
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
         if b"\\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode()  # a half of a surrogate pair cannot be written
-        return value
+        return [value]
     except json.JSONDecodeError as error:
         line = place._replace(number=place.number + error.lineno - 1)
         fix = "mend it there; each record stands on a line of its own, or all are in an array: [ ... ]"
-        raise RecordError(f"this is not JSON: {error.msg} at character {error.colno}", line, fix) from error
+        mistakes.add(RecipeError(f"this is not JSON: {error.msg} at character {error.colno}", fix=fix), line)
     except (ValueError, RecursionError) as error:  # not UTF-8, or what `json` takes and JSON does not have
-        raise RecordError(str(error).split(";")[0], place, "write JSON in UTF-8") from error
+        mistakes.add(RecipeError(str(error).split(";")[0], fix="write JSON in UTF-8"), place)
+    return []
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -409,23 +380,23 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                         _object([(name, None) for name in names])
                     elif len(cells) == len(names):
                         row = dict(zip(names, cells, strict=True))
-                        yield place, {name: _cell(name, cell, mistakes.columns, place) for name, cell in row.items()}
+                        yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row.items()}
                     elif any(cell.strip() for cell in cells):
                         what = f"{len(cells)} cells, but the head line names {len(names)} fields"
-                        raise RecordError(what, place, "put cells with a separator into quotes")
-                except RecordError as error:
-                    mistakes.add(error)
+                        raise RecipeError(what, fix="put cells with a separator into quotes")
+                except RecipeError as error:
+                    mistakes.add(error, place)
                 place = Place(str(path), reader.line_num + 1)
             file.seek(0)
             if long and all(line.count(separator) == head.count(separator) for line in file if line.strip()):
                 fix = 'write each " of a text as "", and the whole cell in quotes'
-                mistakes.add(RecordError("a quote joins lines that are rows of their own", long, fix))
+                mistakes.add(RecipeError("a quote joins lines that are rows of their own", fix=fix), long)
     except (ValueError, csv.Error) as error:  # not UTF-8, a field twice, quotes
         fix = "save it as UTF-8, each field once, with cells that have quotes or line breaks in quotes"
-        mistakes.add(RecordError(f"this is not CSV: {error}", place, fix))
+        mistakes.add(RecipeError(f"this is not CSV: {error}", fix=fix), place)
 
 
-def _cell(name: str, cell: str, columns: Columns, place: Place) -> Any:
+def _cell(name: str, cell: str, columns: Columns) -> Any:
     """The value of a cell: null where it is empty; a ground truth may be a list or object as Python prints it."""
     if not cell.strip():
         return None
@@ -433,7 +404,7 @@ def _cell(name: str, cell: str, columns: Columns, place: Place) -> Any:
         printed = in_python(cell)
         if printed is None and is_meant_as_one(cell):
             what = f"{name} is {_abbreviated(cell)}, which begins like a list or object and is none"
-            raise RecordError(what, place, """write JSON, for instance ["red", "dark red"]""")
+            raise RecipeError(what, fix="""write JSON, for instance ["red", "dark red"]""")
         cell = cell.removesuffix(".0") if WHOLE_FLOAT.fullmatch(cell) else cell
         return cell if printed is None else printed
     return cell
@@ -448,16 +419,8 @@ def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
             yield Place(str(path), number, "row"), row
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = f"the file cannot be read as parquet: {first_line(error)}"
-        mistakes.add(RecordError(what, Place(str(path), 0), "make it again, or use JSON lines"))
+        mistakes.add(RecipeError(what, fix="make it again, or use JSON lines"), Place(str(path), 0))
 
 
 READERS = dict.fromkeys((".json", ".jsonl", ".ndjson"), read_json) | dict.fromkeys((".csv", ".tsv"), read_csv)
 READERS |= {".parquet": read_parquet}
-
-
-def image_bytes(image: Any, folder: Path, place: Place, files: pictures.Files) -> bytes:
-    """`pictures.read` for a record; raises RecordError."""
-    try:
-        return pictures.read(image, folder, files)
-    except RecipeError as error:
-        raise RecordError(error.what, place, error.fix) from error

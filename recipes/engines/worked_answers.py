@@ -25,7 +25,7 @@ def messages_of(solution: Any) -> list[Message]:
     """
     if isinstance(solution, str):
         return [{"role": "assistant", "content": solution}] if solution.strip() else []
-    messages = [{"content": "", **_without_nulls(each)} for each in solution or [] if isinstance(each, dict)]
+    messages = [{"content": "", **without_nulls(each)} for each in solution or [] if isinstance(each, dict)]
     roles = [message.get("role") for message in messages]
     ends, are_texts = {*roles[:1], *roles[-1:]}, all(isinstance(each["content"], str) for each in messages)
     return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} and are_texts else []
@@ -36,10 +36,10 @@ def last_text(solution: Any) -> str:
     return "".join(message["content"] for message in messages_of(solution)[-1:])
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 CALLS = "tool_calls"
@@ -52,7 +52,7 @@ def packed(messages: list[Message]) -> list[Message]:
 
 def unpacked(messages: list[Message]) -> list[Message]:
     """The messages that `packed` was given."""
-    kept = _without_nulls(messages)
+    kept = without_nulls(messages)
     return [{**each, CALLS: json.loads(each[CALLS])} if CALLS in each else each for each in kept]
 
 
