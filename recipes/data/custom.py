@@ -161,10 +161,7 @@ class _Part:
         progress: Progress,
         whole_columns: dict[str, bool],
     ) -> None:
-        """Make a row of each record; a record that cannot be used is added to `mistakes`.
-
-        `whole_columns` has for each other column of both splits whether each of its floats is a whole number.
-        """
+        """Make a row of each record; `whole_columns` notes of each other column whether all its floats are whole."""
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
         self.files: pictures.Files = {}
@@ -288,15 +285,12 @@ def converted(folder: Path) -> list[Manifest] | None:
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:
-    """Write train.parquet and test.parquet into `folder`, both or neither.
-
-    Returns:
-        Their manifests, with the command, counts by data source, and what was dropped.
+    """Write train.parquet and test.parquet into `folder`, both or neither, and return their manifests.
 
     Raises:
         RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
     """
-    digests, mistakes, columns = conversion.digests, Mistakes(conversion.columns), dict[str, bool]()
+    mistakes, columns = Mistakes(conversion.columns), dict[str, bool]()
     with progress_bar() as progress:
         train = test = _Part(conversion.train, conversion, mistakes, progress, columns)
         if conversion.val:
@@ -313,10 +307,9 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 fix="add records with other prompts and images, or give other validation data with --val_data",
             )
         most_images = max(train.most_images, test.most_images)
-        made_from = {path.name: digest for path, digest in digests.items()}
-        share = None if conversion.val else conversion.val_share
+        made_from = {path.name: digest for path, digest in conversion.digests.items()}
 
-        def split(name: str, part: _Part, mask: list[bool], dropped: dict[str, int]) -> Split:
+        def split(name: str, part: _Part, mask: list[bool], dropped: int) -> Split:
             rows = part.rows(mask, name, with_images=most_images > 0)
             facts = {
                 "task": "custom",
@@ -324,28 +317,23 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "source": ", ".join(made_from),
                 "command": command,
                 "seed": conversion.seed,
-                "settings": {"files": made_from, "val_share": share},
+                "settings": {"files": made_from, "val_share": None if conversion.val else conversion.val_share},
                 "counts": {"most_images": most_images},
-                "dropped": dropped,
+                "dropped": {HELD_OUT: dropped} if dropped else {},
             }
             tracked, by_source = progress.track(rows, total=sum(mask), description=name), "data_sources"
             schema = part.schema(most_images > 0)
             return Split(name, tracked, facts, schema=schema, counted_by=lambda row: {by_source: row["data_source"]})
 
-        count = sum(shared) - (0 if conversion.val else sum(validates))
-        left_out = {HELD_OUT: count} if count else {}
-        both = split("train", train, [not each for each in shared], left_out), split("test", test, validates, {})
+        left_out = sum(shared) - (0 if conversion.val else sum(validates))
+        both = split("train", train, [not each for each in shared], left_out), split("test", test, validates, 0)
         manifests = write_data(folder, both, force=True)[0]
         pictures.remember(folder, train.files | test.files)
         return manifests
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
-    """Convert one whole file with the recipe's system prompt and template; finished rows are returned unchanged.
-
-    Returns:
-        The parquet file: `path` itself where its rows are finished, else below `artifacts/data/custom`, under the
-        content's hash.
+    """The parquet file of one whole file, converted as the recipe says; `path` itself where its rows are finished.
 
     Raises:
         RecipeError: the file is missing, or records are wrong (the first 20 are listed, with their lines).
@@ -370,19 +358,15 @@ def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
 
 
 def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Recipe:
-    """Return the recipe with finished rows, for a run, a warm start or an evaluation.
+    """The recipe with finished rows, for a run, a warm start or an evaluation.
 
-    Files that the recipe itself names and that are missing are made by its `prepare` command.
-
-    The training and validation files are converted if one of them is not finished (`is_finished`): JSON, JSONL, CSV, or
-    parquet without the engine's columns. Without a validation file, the training files are always converted, and a
-    share of their rows is held out for validation. For verl, rows of a hub are loaded first; nothing is converted where
-    a file is behind a URL.
+    Files that the recipe itself names and that are missing are made by its `prepare` command, unless `make` is false.
+    The training and validation files are converted if one of them is not finished (`is_finished`), or if there is no
+    validation file: a share of the rows is then held out. For verl, rows of a hub are loaded first; nothing is
+    converted where a file is behind a URL.
 
     Args:
-        recipe: as loaded.
         log: takes lines for the user.
-        make: false for a plan: `prepare` is not run.
 
     Raises:
         RecipeError: `prepare` failed, or a file has mistakes.
@@ -405,15 +389,15 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
         log(line)
     files = {"data.train_files": str(folder / "train.parquet"), "data.val_files": str(folder / "test.parquet")}
     changes: dict[str, Any] = {**files, **_OF_CONVERTED}
-    if train.counts["most_images"] and not recipe.source_of("worker.rollout.limit_images").by_user:
-        changes["worker.rollout.limit_images"] = train.counts["most_images"]
+    if (most := train.counts["most_images"]) and not recipe.source_of("worker.rollout.limit_images").by_user:
+        changes["worker.rollout.limit_images"] = most
     recipe = replaced(recipe, changes, f"converted from {', '.join(path.name for path in conversion.train)}")
     return _room_for_prompts(recipe)
 
 
 def _room_for_prompts(recipe: Recipe) -> Recipe:
-    """Raise the tiny model's prompt limit to the longest prompt, as far as the model's positions allow: its
-    tokenizer encodes text other than its own problems byte by byte. A limit that the user set is kept."""
+    """The recipe with room for the longest prompt of the tiny model, whose tokenizer encodes other text byte by byte,
+    as far as its positions allow. A limit that the user set is kept."""
     model, settings, limit = recipe.worker.actor.model, recipe.data, "data.max_prompt_length"
     here = local_model(str(model.model_path))
     files = [Path(key.path) for key in path_keys(recipe) if key.kind == "data" and key.source.layer != "tiny"]
@@ -437,7 +421,7 @@ def of_converted(recipe: Recipe) -> Recipe:
 
 
 def _conversion(recipe: Recipe) -> Conversion | None:
-    """Return what has to be converted; None where all rows are finished."""
+    """The conversion that a recipe needs; None where all rows are finished."""
     keys = [key for key in path_keys(recipe) if key.kind == "data"]
     train, val = (tuple(Path(key.path) for key in keys if key.key == f"data.{part}_files") for part in ("train", "val"))
     finished = val and not _changes_rows(recipe) and all(is_finished(path, recipe) for path in (*train, *val))
@@ -454,7 +438,7 @@ def _changes_rows(recipe: Recipe) -> bool:
 
 
 def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
-    """Return how a recipe converts files. A user's own reward needs no data source, and may need no ground truth."""
+    """A recipe's conversion of these files. A reward of the user's own needs no data source and no ground truth."""
     data, ours = recipe.data, Columns()
     for key in path_keys(recipe):
         path = Path(key.path)
@@ -490,7 +474,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
 def is_finished(path: Path, recipe: Recipe) -> bool:
     """Return whether a file is parquet with the engine's columns; verl's prompts must be messages of one text each.
 
-    A broken parquet file counts as finished: the preflight reports it.
+    A broken parquet file, or a missing one, counts as finished: the preflight reports it.
     """
     import pyarrow as pa
 
@@ -522,7 +506,7 @@ def _schema(path: Path) -> pa.Schema | None:
 
 
 def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversion) -> list[str]:
-    """Return lines that tell the user what was made."""
+    """Lines that tell the user what was made."""
     counts = []
     for each in (train, test):
         sources = ", ".join(f"{name} {count:,}" for name, count in each.counts["data_sources"].items())
@@ -532,9 +516,8 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
         share = f"{conversion.val_share:.0%} of each source's prompts, {MOST_VALIDATION} at most"
         lines.append(f"note: no validation data given: {share} are held out for it")
     if held_out := train.dropped.get(HELD_OUT):
-        lines.append(
-            f"note: {held_out} training rows have a prompt or an image of the validation data and were left out"
-        )
+        shared = "have a prompt or an image of the validation data and were left out"
+        lines.append(f"note: {held_out} training rows {shared}")
     return lines
 
 
@@ -547,11 +530,7 @@ def is_to_make(recipe: Recipe) -> bool:
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     """Run the recipe's `prepare` command if data files that the recipe itself names are missing.
 
-    Args:
-        log: takes the line that says what is run.
-
-    Raises:
-        RecipeError: the command failed.
+    `log` takes the line that says what is run. Raises RecipeError where the command fails.
     """
     if not is_to_make(recipe):
         return
@@ -559,15 +538,12 @@ def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
     log(f"making the data: python {command}")
     code = subprocess.run([sys.executable, *recipe.prepare], cwd=ROOT, check=False).returncode
     if code:
-        raise RecipeError(
-            f"the data could not be made (exit code {code}; its message is above)",
-            where=f"prepare, from {recipe.source_of('prepare')}",
-            fix=f"mend it, then: python {command}",
-        )
+        what = f"the data could not be made (exit code {code}; its message is above)"
+        raise recipe.error(what, f"mend it, then: python {command}", "prepare")
 
 
 def from_hub(recipe: Recipe, log: Callable[[str], None]) -> Recipe:
-    """The recipe with parquet files in place of `org/set@split`, which verl does not read. RecipeError: one is lost."""
+    """The recipe with parquet files in place of `org/set@split`, which verl does not read."""
     keys = [key for key in path_keys(recipe) if key.kind == "data" and recipe.engine == "verl"]
     for name in dict.fromkeys(key.key for key in keys if key.on_hub and "://" not in key.path):
         files = [str(_file(key.path, name, log)) if key.on_hub else key.path for key in keys if key.key == name]

@@ -285,7 +285,7 @@ ID_HINT = "give every record an id of its own, or rename the field: ids are then
 
 
 def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
-    """The error that names missing columns, or a data source unknown to the reward, and the options that help; or None."""
+    """The error for missing columns or a data source without rules, with the options that help; None without one."""
     missing, options = [], []
     free = {*there} - {columns.prompt, columns.ground_truth, columns.images}
     for ours, theirs, option in (
