@@ -1,8 +1,7 @@
 """Prompt lengths in tokens, as the trainer counts them.
 
-Every prompt of a split is counted, and the counts are cached for each tokenizer, because importing transformers takes
-seconds. recipes/preflight/images.py counts prompts with images. verl itself drops prompts longer than
-data.max_prompt_length where data.filter_overlong_prompts is on.
+The counts are cached for each tokenizer, because importing transformers takes seconds. recipes/preflight/images.py
+counts prompts with images.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ LEAST_VOCABULARY = 16
 
 
 def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
-    """A tokenizer with a chat template.
-
-    Args:
-        path: a folder, or a name on a hub.
-        chat_template: Jinja text that stands in for the tokenizer's own.
-        trust_remote_code: whether a tokenizer's own code may be run.
+    """The tokenizer of a folder or a hub's name; `chat_template` is Jinja text that stands in for its own.
 
     Raises:
         RecipeError: `path` has no tokenizer, or its tokenizer has no chat template.
@@ -65,14 +59,7 @@ def count_split(
     """Count a split's prompts by their length in tokens, chat template included; an image counts only as its mark.
 
     If the file has a manifest and the tokenizer is a local folder, the counts are cached beside the file, until the
-    rows, the tokenizer's files or the template change.
-
-    Args:
-        path: a parquet file of finished rows.
-        tokenizer: a model's folder, or its name on a hub.
-        chat_template: Jinja text that stands in for the model's own.
-        tools: schemas of the tools that the template gets.
-        trust_remote_code: whether a tokenizer's own code may be run.
+    rows, the tokenizer's files, the template or the schemas of `tools` that it gets change.
 
     Raises:
         RecipeError: there is no tokenizer, or its chat template refuses a prompt.
@@ -81,8 +68,10 @@ def count_split(
 
     manifest, kept = find_manifest(path), None
     if manifest and Path(tokenizer).is_dir():
-        shown = (chat_template or "") + (json.dumps(tools) if tools else "")
-        kept = _kept_file(path, manifest.sha256, tokenizer, shown)
+        digest = sha256((manifest.sha256 + (chat_template or "") + (json.dumps(tools) if tools else "")).encode())
+        for file in map(Path(tokenizer).joinpath, TOKENIZER_FILES):
+            digest.update(file.read_bytes() if file.is_file() else b"")
+        kept = path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
     if kept and kept.is_file():
         return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
     lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template, trust_remote_code=trust_remote_code)
@@ -101,12 +90,3 @@ def count_split(
     if kept:
         write_whole(kept, json.dumps(dict(sorted(lengths.items()))))
     return lengths
-
-
-def _kept_file(path: Path, rows: str, tokenizer: str, shown: str) -> Path:
-    """Name of the file for the counts: it changes with the rows, the tokenizer, and the template and tools `shown`."""
-    digest = sha256((rows + shown).encode())
-    for name in TOKENIZER_FILES:
-        if (file := Path(tokenizer) / name).is_file():
-            digest.update(file.read_bytes())
-    return path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")

@@ -62,11 +62,7 @@ def manifest_path(path: Path) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a split, given the path of its parquet file.
-
-    Raises:
-        RecipeError: there is no manifest, or it is broken.
-    """
+    """The manifest of a split's parquet file. Raises RecipeError where there is none, or it is broken."""
     beside = manifest_path(path)
     try:
         return Manifest.model_validate_json(beside.read_bytes())
@@ -157,7 +153,7 @@ def make_row(
 
 
 def conversation_mistake(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what is wrong with the roles (an optional system, then user and assistant in turn, user last), or None."""
+    """The mistake in the roles (an optional system, then user and assistant in turn, user last), or None."""
     roles = [message["role"] for message in messages]
     turns = roles[1:] if roles[:1] == ["system"] else roles
     if len(turns) % 2 and turns == ["user", "assistant"] * (len(turns) // 2) + ["user"]:
@@ -168,7 +164,7 @@ def conversation_mistake(messages: Sequence[Mapping[str, Any]]) -> str | None:
 def content_id(
     data_source: str, messages: Sequence[Mapping[str, str]], ground_truth: str, images: Sequence[bytes] = ()
 ) -> str:
-    """Return the id of a row by its data source, messages, ground truth and the bytes of its images."""
+    """The id of a row by its data source, messages, ground truth and the bytes of its images."""
     digest = hashlib.sha256()
     parts = [data_source, *(part for each in messages for part in (each["role"], each["content"])), ground_truth]
     for part in [part.encode("utf-8", "surrogatepass") for part in parts] + list(images):
@@ -182,8 +178,7 @@ def first_id(id: str) -> str:
 
 
 def rows_digest(recipe: Recipe, key: str) -> str | None:
-    """The SHA-256 of a split's rows, file by file, whatever the files' paths and whatever wrote them; None where a file
-    is not here."""
+    """The SHA-256 of a split's rows, wherever the files lie and whatever wrote them; None where a file is not here."""
     files = [entry.path for entry in path_keys(recipe) if entry.key == key]
     if not all(Path(file).is_file() for file in files):
         return None
@@ -259,18 +254,14 @@ class Split(NamedTuple):
     facts: Mapping[str, Any] = {}  # fields of the manifest
     size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
     schema: pa.Schema | None = None  # of rows with columns of their own; None for rows of `make_row` alone
-    counted_by: CountedBy = lambda row: {}
+    counted_by: CountedBy = lambda row: {}  # its tables join the manifest's counts
 
 
 _OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
 
 
 def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) -> tuple[list[Manifest], str]:
-    """Write every split with its manifest; the folder appears whole, so that its splits belong together.
-
-    Args:
-        folder: holds these splits and nothing else.
-        force: replace other data.
+    """Write every split with its manifest into a folder of their own; it appears whole, so that they belong together.
 
     Returns:
         The manifests, and what happened: "written", "unchanged" or "replaced".
@@ -284,20 +275,18 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             fix = "name a folder for the data alone"
             raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
         with whole_folder(folder) as draft:
-            manifests = []
-            for each in splits:
-                path, counted_by, schema = draft / f"{each.name}.parquet", each.counted_by, each.schema
-                manifests.append(write_split(path, each.rows, each.facts, counted_by=counted_by, schema=schema))
+            manifests = [
+                write_split(draft / f"{each.name}.parquet", each.rows, each.facts, each.schema, each.counted_by)
+                for each in splits
+            ]
             held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
             made = {manifest.file: manifest.sha256 for manifest in manifests}
-            changed = [name for name in sorted(held) if held[name] != made.get(name)]
+            changed = [folder / name for name in sorted(held) if held[name] != made.get(name)]
             if changed and not force:
-                path = folder / changed[0]
-                known, source = find_manifest(path), "no manifest says from where"
-                if known:
-                    source = f"{known.rows} rows, made by: {known.command or '?'}"
+                known = find_manifest(changed[0])
+                source = f"{known.rows} rows, made by: {known.command or '?'}" if known else "without a manifest"
                 fix = "give --force to replace it, or write elsewhere"
-                raise RecipeError(f"{path} holds other data ({source})", where=str(path), fix=fix)
+                raise RecipeError(f"{changed[0]} holds other data ({source})", where=str(changed[0]), fix=fix)
     return manifests, "unchanged" if held == made else "replaced" if held else "written"
 
 
@@ -305,16 +294,12 @@ def write_split(
     path: Path,
     rows: Iterable[Row | Dropped],
     facts: Mapping[str, Any] = {},
-    *,
-    counted_by: CountedBy = lambda row: {},
     schema: pa.Schema | None = None,
+    counted_by: CountedBy = lambda row: {},
 ) -> Manifest:
-    """Stream rows into a parquet file, one row group at a time, and write its manifest; replaces what is there.
+    """Stream rows into `<split>.parquet`, one row group at a time, and write its manifest; arguments as in `Split`.
 
-    Args:
-        path: `<split>.parquet`; a split that cannot be written leaves what was there.
-        facts: fields of the manifest; tables of `counted_by` are added to its counts, and `Dropped` to what it dropped.
-        schema: the schema of rows that are copied, or have columns of their own; None for rows of `make_row` alone.
+    A split that cannot be written leaves what was there.
 
     Raises:
         RecipeError: no rows, rows of different shapes, or a disk that does not take them.
@@ -362,10 +347,6 @@ def _writing(path: Path, draft: Path | None = None) -> Iterator[None]:
             draft.unlink(missing_ok=True)
 
 
-def _keys(row: Row) -> tuple[set[str], set[str]]:
-    return {*row}, {*row["extra_info"]}
-
-
 def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -379,7 +360,9 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
     with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         while group:
             for index, row in enumerate(group, count):
-                if given is None and _keys(row) != _keys(first):
+                if given is None and (
+                    row.keys() != first.keys() or row["extra_info"].keys() != first["extra_info"].keys()
+                ):
                     what = f"row {index} has other keys than the first, in itself or in extra_info"
                     fix = "give every row the same keys; images=[] stands for a row without images"
                     raise RecipeError(what, where=str(path), fix=fix)
@@ -393,10 +376,7 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
             except pa.ArrowException as error:  # other types in later rows, an object without keys
-                what, where = (
-                    f"rows that parquet cannot hold: {error}",
-                    f"{path}, rows {count} to {count + len(group) - 1}",
-                )
+                what, where = f"parquet cannot hold rows: {error}", f"{path}, rows {count} to {count + len(group) - 1}"
                 raise RecipeError(what, where=where, fix="use one type a key") from error
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))

@@ -1,4 +1,4 @@
-"""Held-out splits: which problems and which rows belong to training and which to validation."""
+"""Held-out splits: the rows that validate, and those that share a prompt or an image with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _as_read(text: str) -> str:
 
 
 class Prompts:
-    """The prompts of many rows: which rows are held out for validation, and which share a prompt or an image.
+    """The prompts of many rows, of which some are held out for validation.
 
     Two prompts are the same if their messages, as `_as_read` has them, and the bytes of their images are the same.
     """

@@ -189,7 +189,7 @@ def write_filtered(
     }
     kept: Iterator[Any] = (record for row, record in enumerate(read_rows(source, at_once=1024)) if row not in dropped)
     facts, schema = {"source": str(source), "settings": settings}, pq.read_schema(source)
-    written = write_split(target, kept, facts, schema=schema)
+    written = write_split(target, kept, facts, schema)
     return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
