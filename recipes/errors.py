@@ -63,6 +63,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def abbreviated(value: object) -> str:
+    """A value as Python shows it, at most 60 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, or None. Of dotted names, those with the same last part come first."""
     names, last = list(known), name.rpartition(".")[2]

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, abbreviated
 from recipes.files import write_json
 from recipes.model_files import read_json
 
@@ -36,8 +36,7 @@ def read(image: Any, folder: Path, files: Files) -> bytes:
     """
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path") or image.get("url")
-    text = repr(image)
-    name, where = f"the image {text if len(text) <= 60 else f'{text[:57]}...'}", str(folder)
+    name, where = f"the image {abbreviated(image)}", str(folder)
     if not image:
         fix = "give its bytes, a data URI or a path, or leave the row out"
         raise RecipeError("the image is empty: neither bytes nor a path", where=where, fix=fix)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
 from recipes.engines.worked_answers import Message, messages_of, without_nulls
-from recipes.errors import RecipeError, first_line
+from recipes.errors import RecipeError, abbreviated, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
 
 WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
@@ -151,7 +151,7 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
 def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     """The record behind a row. Raises RecipeError that names the field at fault."""
     if not isinstance(raw, dict):
-        raise RecipeError(f"{_abbreviated(raw)} is not a record with fields")
+        raise RecipeError(f"{abbreviated(raw)} is not a record with fields")
     own = _fields(raw)
     fields = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in own.items()}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -162,7 +162,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         what = f"the field {lacking} is null, or NaN" if lacking in fields else f"there is no field {lacking}"
         raise RecipeError(f"{what} (there is {', '.join(map(str, raw)) or 'none'})")
     if not isinstance(source, str) or not source.strip():
-        raise RecipeError(f"data_source is {_abbreviated(source)}, not the name of a reward")
+        raise RecipeError(f"data_source is {abbreviated(source)}, not the name of a reward")
     if columns.sources and source.strip() not in columns.sources:
         fix = f"use one of {', '.join(columns.sources)}, for all rows by --data_source"
         raise RecipeError(f"the reward has no rules for the data source {source.strip()!r}", fix=fix)
@@ -170,12 +170,12 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     if own is not raw:
         finished = {name: own[name] for name in raw}
         if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
-            what = f"extra_info is {_abbreviated(extra)}, not an object"
+            what = f"extra_info is {abbreviated(extra)}, not an object"
             raise RecipeError(what, fix='write an object, {"index": 0}, or rename the field')
         finished["reward_model"] = {**own["reward_model"], "ground_truth": truth}
         solution = solution if isinstance(solution, str) else ""
     if not isinstance(solution, str) and not (isinstance(solution, list) and messages_of(solution)):
-        what = f"solution is {_abbreviated(solution)}, neither a text nor messages of assistant and tool with texts"
+        what = f"solution is {abbreviated(solution)}, neither a text nor messages of assistant and tool with texts"
         raise RecipeError(what)
     used = [columns.prompt, columns.images, "data_source", "solution", "id"]
     used += ["reward_model", "extra_info"] if finished else []
@@ -222,7 +222,7 @@ def _chat(prompt: Any, column: str) -> list[Any] | None:
         if not begins and not keys >= {"role", "content"} and not keys >= {"from", "value"}:
             return None
     if not isinstance(found, list) or not found:
-        raise RecipeError(f"{column} is {_abbreviated(prompt)}, neither a text nor chat messages")
+        raise RecipeError(f"{column} is {abbreviated(prompt)}, neither a text nor chat messages")
     return found
 
 
@@ -231,13 +231,13 @@ def _messages(chat: list[Any], columns: Columns) -> tuple[list[dict[str, str]], 
     column, images, messages = columns.prompt, list[Any](), list[dict[str, str]]()
     for message in map(without_nulls, chat):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            what = f"{column}: the chat message {_abbreviated(message)} has not just role and content"
+            what = f"{column}: the chat message {abbreviated(message)} has not just role and content"
             raise RecipeError(what, fix=CHAT)
         content = message["content"]
         if isinstance(content, list):
             content = "".join(_part(part, images, column) for part in content)
         if not isinstance(content, str) or not content.strip():
-            what = f"{column}: the content of a chat message is {_abbreviated(content)}, not a text"
+            what = f"{column}: the content of a chat message is {abbreviated(content)}, not a text"
             raise RecipeError(what, fix=CHAT)
         messages.append({"role": message["role"], "content": content})
     if mistake := conversation_mistake(messages):
@@ -253,7 +253,7 @@ def _part(part: Any, images: list[Any], column: str) -> str:
     if kind == "text" and isinstance(part.get("text"), str):
         return part["text"]
     if kind not in ("image", "image_url"):
-        raise RecipeError(f"{column}: the part {_abbreviated(part)} is neither text nor image", fix=CHAT)
+        raise RecipeError(f"{column}: the part {abbreviated(part)} is neither text nor image", fix=CHAT)
     found = next((part[name] for name in ("image", "image_url", "url", "path") if name in part), None)
     images += [found] * (found is not None)
     return IMAGE_MARK
@@ -308,11 +308,6 @@ def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
     what = [f"the file has no column {', '.join(missing)}; its columns are {', '.join(there)}"] if missing else []
     what += [f"the reward has no rules for the data source {source!r}"] if unknown else []
     return RecipeError("; ".join(what), fix=f"give {' '.join(options)}; or mend the file")
-
-
-def _abbreviated(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
@@ -403,7 +398,7 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
     if name == columns.ground_truth and in_json(cell) is None:
         printed = in_python(cell)
         if printed is None and is_meant_as_one(cell):
-            what = f"{name} is {_abbreviated(cell)}, which begins like a list or object and is none"
+            what = f"{name} is {abbreviated(cell)}, which begins like a list or object and is none"
             raise RecipeError(what, fix="""write JSON, for instance ["red", "dark red"]""")
         cell = cell.removesuffix(".0") if WHOLE_FLOAT.fullmatch(cell) else cell
         return cell if printed is None else printed

@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, abbreviated
 
 ACCURACY = ("acc", "accuracy")
 """Names of the accuracy: verl's, by which it logs `val-core/<source>/acc/mean@<n>`, and EasyR1's."""
 SHOWN = 80
-"""Most characters of a response or a value in a message."""
+"""Most characters of a response in a message."""
 SAME = 1e-6
 """Scores that differ by less are equal: sums such as 0.1 + 0.2 + 0.7 differ in their last bits, in float32 by 1e-7."""
 RIGHT = 1.0 - SAME
@@ -125,12 +125,12 @@ class Contract:
         """The answer for a response. Raises RewardError where it breaks the contract."""
         if not isinstance(result, Mapping):
             if self._key != "score" or as_number(result) is None:
-                raise self._error(f"the reward returned {_shown(result)}", response)
+                raise self._error(f"the reward returned {abbreviated(result)}", response)
             result = {self._key: result}
         if self._key not in result:
             raise self._error(f"the reward returned no {self._key!r}, but {sorted(map(str, result))}", response)
         if (score := as_number(result[self._key])) is None:
-            what = f"the reward's {self._key!r} is {_shown(result[self._key])}, not a finite number"
+            what = f"the reward's {self._key!r} is {abbreviated(result[self._key])}, not a finite number"
             raise self._error(what, response)
         try:
             accuracy = stated_accuracy(result)
@@ -143,11 +143,13 @@ class Contract:
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():
             if not isinstance(value, str | None) and (not isinstance(value, int | float) or as_number(value) is None):
-                what = f"the reward's {name!r} is {_shown(value)}, neither a finite number, a text nor None"
+                what = f"the reward's {name!r} is {abbreviated(value)}, neither a finite number, a text nor None"
                 raise self._error(what, response, f"return {name} as one of these, or leave it out")
             is_text = isinstance(value, str)
             if self.one_kind and value is not None and self._texts.setdefault(name, is_text) != is_text:
-                what = f"the reward's {name!r} is {_shown(value)}; a text for one response and a number for another"
+                what = (
+                    f"the reward's {name!r} is {abbreviated(value)}; a text for one response and a number for another"
+                )
                 raise self._error(what, response, f"return {name} as a number always, or as a text always")
         return Answer(score, accuracy, parts)
 
@@ -172,8 +174,3 @@ def _plain(value: Any) -> Any:
     with suppress(AttributeError, RuntimeError, TypeError, ValueError):
         return value.tolist()
     return value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

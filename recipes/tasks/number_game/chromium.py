@@ -45,23 +45,17 @@ def check_agreement(screen: ChromiumScreen, what: str, page: object, rules: obje
         raise RecipeError(f"{what} {page}, and rules.py says {rules}", where=screen.name, fix=fix)
 
 
-def find_chromium() -> str:
-    """The path of an installed Chromium: `CHROMIUM`, or the first of the usual names on the search path."""
-    named = os.environ.get("CHROMIUM")
-    path = next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
-    if path is None:
-        where = "CHROMIUM" if named else f"search path ({', '.join(NAMES)})"
-        raise RecipeError(f"there is no Chromium{f' at {named}' if named else ''}", where=where, fix=INSTALL)
-    return path
-
-
 class ChromiumScreen:
     """One headless Chromium with one page; only the thread that makes it may use it. Failures are RecipeErrors."""
 
     def __init__(self, name: str) -> None:
-        """Start the browser; `name` is the screen's in results and messages."""
+        """Start the browser, `CHROMIUM` or the first of `NAMES`; `name` is the screen's in results and messages."""
         self.name = name
-        path = find_chromium()
+        named = os.environ.get("CHROMIUM")
+        path = next((path for name in ([named] if named else NAMES) if (path := shutil.which(name))), None)
+        if path is None:
+            where = f"CHROMIUM={named}" if named else f"search path ({', '.join(NAMES)})"
+            raise RecipeError("there is no Chromium", where=where, fix=INSTALL)
         try:
             from playwright.sync_api import sync_playwright
         except ImportError as error:

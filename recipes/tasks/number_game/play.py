@@ -132,7 +132,15 @@ def play(
     Returns:
         All results, in the order of the episodes, and how many of them an earlier run had written.
     """
-    folders = {episode.key: folder / _folder_name(episode, agent.server) for episode in episodes}
+
+    def folder_of(episode: Episode) -> Path:
+        # Its name is made of everything that a result depends on, which the server's address and the taps are not.
+        sampling = [agent.server.model, *(getattr(agent.server, name) for name in SAMPLING)]
+        shown = {name: value for name, value in vars(episode).items() if name != "taps"}
+        text = json.dumps([*sampling, shown], sort_keys=True)
+        return folder / f"episode_{episode.number + 1:03d}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+    folders = {episode.key: folder_of(episode) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
 
     def work(screen: ChromiumScreen, episode: Episode) -> None:
@@ -177,14 +185,6 @@ def play_episode(screen: ChromiumScreen, episode: Episode, agent: Agent, folder:
     )
     write_whole(folder / RESULT, json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
     return result
-
-
-def _folder_name(episode: Episode, server: Server) -> str:
-    """A name from everything that a result depends on: rounds, appearance, model and sampling, not the address."""
-    sampling = [server.model, *(getattr(server, name) for name in SAMPLING)]
-    shown = {name: value for name, value in vars(episode).items() if name != "taps"}
-    text = json.dumps([*sampling, shown], sort_keys=True)
-    return f"episode_{episode.number + 1:03d}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)

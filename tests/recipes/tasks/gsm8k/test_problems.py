@@ -13,9 +13,9 @@ from recipes.tasks.gsm8k.problems import (
     TEMPLATES,
     Question,
     canonical,
-    generate,
     rows,
     split_answer,
+    word_problems,
 )
 from tests.mistakes import mistake
 
@@ -56,7 +56,7 @@ def test_canonical_keeps_the_value_and_is_its_own_canonical(value):
 
 
 def drawn(count, buckets=("train",), seed=0):
-    return list(islice(generate(buckets, seed=seed), count))
+    return list(islice(word_problems(buckets, seed=seed), count))
 
 
 def test_every_step_is_right_and_the_last_one_is_the_gold():
