@@ -287,8 +287,7 @@ def converted(folder: Path) -> list[Manifest] | None:
 def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:
     """Write train.parquet and test.parquet into `folder`, both or neither, and return their manifests.
 
-    Raises:
-        RecipeError: records are wrong (the first 20 are listed); there are too few prompts to train and validate.
+    Raises RecipeError for records that are wrong, and for too few prompts to train and validate.
     """
     mistakes, columns = Mistakes(conversion.columns), dict[str, bool]()
     with progress_bar() as progress:
@@ -333,11 +332,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
 
 
 def convert_one(path: Path, recipe: Recipe, command: str) -> Path:
-    """The parquet file of one whole file, converted as the recipe says; `path` itself where its rows are finished.
-
-    Raises:
-        RecipeError: the file is missing, or records are wrong (the first 20 are listed, with their lines).
-    """
+    """The parquet file of one whole file, converted as the recipe says; `path` itself where its rows are finished."""
     if not path.is_file():
         raise RecipeError(f"there is no data file {path}", where="--data", fix="name a file that exists")
     if is_finished(path, recipe) and not _changes_rows(recipe):
@@ -363,13 +358,7 @@ def ready(recipe: Recipe, log: Callable[[str], None], make: bool = True) -> Reci
     Files that the recipe itself names and that are missing are made by its `prepare` command, unless `make` is false.
     The training and validation files are converted if one of them is not finished (`is_finished`), or if there is no
     validation file: a share of the rows is then held out. For verl, rows of a hub are loaded first; nothing is
-    converted where a file is behind a URL.
-
-    Args:
-        log: takes lines for the user.
-
-    Raises:
-        RecipeError: `prepare` failed, or a file has mistakes.
+    converted where a file is behind a URL. `log` takes lines for the user.
     """
     if make:
         make_missing(recipe, log)
@@ -528,10 +517,7 @@ def is_to_make(recipe: Recipe) -> bool:
 
 
 def make_missing(recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Run the recipe's `prepare` command if data files that the recipe itself names are missing.
-
-    `log` takes the line that says what is run. Raises RecipeError where the command fails.
-    """
+    """Run the recipe's `prepare` command if data files that the recipe itself names are missing."""
     if not is_to_make(recipe):
         return
     command = " ".join(recipe.prepare)

@@ -29,8 +29,7 @@ LEAST_VOCABULARY = 16
 def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a folder or a hub's name; `chat_template` is Jinja text that stands in for its own.
 
-    Raises:
-        RecipeError: `path` has no tokenizer, or its tokenizer has no chat template.
+    Raises RecipeError where there is no tokenizer, or no chat template.
     """
     from transformers import AutoTokenizer
 
@@ -59,10 +58,8 @@ def count_split(
     """Count a split's prompts by their length in tokens, chat template included; an image counts only as its mark.
 
     If the file has a manifest and the tokenizer is a local folder, the counts are cached beside the file, until the
-    rows, the tokenizer's files, the template or the schemas of `tools` that it gets change.
-
-    Raises:
-        RecipeError: there is no tokenizer, or its chat template refuses a prompt.
+    rows, the tokenizer's files, the template or the schemas of `tools` that it gets change. Raises RecipeError where
+    there is no tokenizer, or its chat template refuses a prompt.
     """
     import pyarrow.parquet as pq
 

@@ -353,10 +353,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
-    """Yield every row of a CSV file with a header line and commas, semicolons or tabs as separators.
-
-    Empty cells are null.
-    """
+    """Yield every row of a CSV file with a header line, and commas, semicolons or tabs; empty cells are null."""
     csv.field_size_limit(16 << 20)
     names: list[str] = []
     place, long = Place(str(path), 1), None  # `long`: the first row of several lines

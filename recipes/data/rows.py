@@ -263,11 +263,8 @@ _OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
 def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) -> tuple[list[Manifest], str]:
     """Write every split with its manifest into a folder of their own; it appears whole, so that they belong together.
 
-    Returns:
-        The manifests, and what happened: "written", "unchanged" or "replaced".
-
-    Raises:
-        RecipeError: rows that cannot be written, or a folder with other data (without `force`) or with other files.
+    Returns the manifests, and what happened: "written", "unchanged" or "replaced". Raises RecipeError for rows that
+    cannot be written, and for a folder with other data (without `force`) or with other files.
     """
     with _writing(folder):
         there = [path.name for path in folder.iterdir()] if folder.exists() else []
@@ -299,10 +296,7 @@ def write_split(
 ) -> Manifest:
     """Stream rows into `<split>.parquet`, one row group at a time, and write its manifest; arguments as in `Split`.
 
-    A split that cannot be written leaves what was there.
-
-    Raises:
-        RecipeError: no rows, rows of different shapes, or a disk that does not take them.
+    A split that cannot be written raises RecipeError, and leaves what was there.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     tables, dropped = defaultdict[str, Counter[Any]](Counter), Counter[str](facts.get("dropped", {}))
@@ -387,11 +381,7 @@ IMAGES: Final = "images"
 
 
 def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:
-    """The schema of rows with any columns; a column that a row lacks is null there.
-
-    Raises:
-        RecipeError: a column has values of different types.
-    """
+    """The schema of rows with any columns, of one type each; a column that a row lacks is null there."""
     import pyarrow as pa
 
     iterator, schema = iter(rows), pa.schema([])

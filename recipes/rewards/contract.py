@@ -82,8 +82,7 @@ def as_number(value: Any) -> float | None:
 def stated_accuracy(parts: Mapping[str, Any]) -> float | None:
     """The accuracy that a reward's answer, or a line of a dump, states; None where it states none.
 
-    Raises:
-        ValueError: the accuracy is no number in [0, 1], or `acc` and `accuracy` differ.
+    Raises ValueError where it is no number in [0, 1], or `acc` and `accuracy` differ.
     """
     stated: list[float] = []
     for name in (name for name in ACCURACY if name in parts):

@@ -1,7 +1,6 @@
 """EasyR1's `compute_score_batch` over a reward of any form; EasyR1 loads this file by its path.
 
-The reward's own location is an argument. The data source, which EasyR1 does not hand on, comes out of the ground truth:
-`{"data_source": ..., "ground_truth": ...}` as JSON.
+The data source, which EasyR1 does not hand on, comes out of the truth: `{"data_source": ..., "ground_truth": ...}`.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def compute_score_batch(
         reward_inputs: `response`, `response_length` and `ground_truth` of each; `id` of its row, for messages.
         path: `file.py` or `file.py:function` of the reward; without a function `compute_score_batch` is tried first.
         arguments: further arguments of the function.
-
-    Raises RewardError where the reward raises or breaks the contract.
     """
     function = _function(path, json.dumps(arguments or {}))
     answers = function.score_all([call_of(item, function.form) for item in reward_inputs])

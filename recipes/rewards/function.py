@@ -43,11 +43,7 @@ class Call:
 
 
 class RewardFunction:
-    """A reward function of one of the forms above with its further arguments; its answers are checked.
-
-    Raises:
-        RecipeError: no engine could call it.
-    """
+    """A reward function of one of the forms above with its further arguments; its answers are checked."""
 
     def __init__(
         self, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, sequential: bool = False

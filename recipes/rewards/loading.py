@@ -39,11 +39,8 @@ def load_reward(location: str | Path, kind: str = "reward") -> ModuleType:
     """The module of a reward file, or of another `kind` of file that a user wrote, at `path` or `path:function`.
 
     A relative path may start at the repository's root. The file may import what lies beside it: its folder becomes the
-    last on Python's path, so that its files hide no other module.
-
-    Raises:
-        RecipeError: the file does not exist, fails while it is imported, lacks the named function, or imports a file
-            beside it whose name another module has too.
+    last on Python's path, so that its files hide no other module. Raises RecipeError for a file that does not exist,
+    fails while it is imported, lacks the named function, or imports a file beside it by another module's name.
     """
     text, name = split_function(str(location))
     path = next((folder / text for folder in (Path(), ROOT) if (folder / text).is_file()), None)

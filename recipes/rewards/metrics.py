@@ -25,10 +25,7 @@ the metrics, it is the mean over the responses."""
 
 
 def filter_metric(filter_key: str, parts: Mapping[str, Any]) -> str:
-    """The name of the value by which dynamic sampling compares a group, for a value of `algorithm.filter_key`.
-
-    A reward that states no accuracy is compared by its score.
-    """
+    """The value by which dynamic sampling compares a group: `filter_key`, or the score where no accuracy is stated."""
     if filter_key not in ACCURACY:
         return filter_key
     return next((name for name in ACCURACY if name in parts), "score")

@@ -52,9 +52,6 @@ def load_table(
         revision: branch, tag or commit. With HF_HUB_OFFLINE=1 the local cache is used as it is.
         name: configuration of the data set, such as "main" of `openai/gsm8k`.
         files: local copies, parquet or JSON lines, to read in place of the hub.
-
-    Raises:
-        RecipeError: the hub does not answer, a file cannot be read, or a column is missing.
     """
     import pyarrow as pa
     import pyarrow.json
@@ -128,9 +125,6 @@ def prepare(
         problem: row -> key of its problem; no key may be in two splits, and with `once` none twice in one.
         counted_by: row -> {table: value}, for the manifest's counts.
         force: replace files that hold other data.
-
-    Raises:
-        RecipeError: a solution that does not score 1.0, a repeated problem, other data without `force`.
     """
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}

@@ -90,9 +90,6 @@ def word_problems(buckets: Sequence[str], *, seed: int) -> Iterator[WordProblem]
     """Different problems whose calculations (steps and numbers) are in one of `buckets`.
 
     Problems of one step and of two are equally likely, and so is each template with that number of steps.
-
-    Raises:
-        RecipeError: `PATIENCE` questions in a row were repeats: few or none are left.
     """
     rng = random.Random(f"{seed} {sorted(buckets)}")
     seen: set[str] = set()
@@ -152,11 +149,7 @@ def prompt(question: str) -> str:
 
 
 def split_answer(answer: str, where: str = "answer") -> tuple[str, str]:
-    """(reasoning, gold number in one spelling) of an answer in GSM8K's format, `reasoning #### number`.
-
-    Raises:
-        RecipeError: there is no `####`, or no number behind it; `where` names the row.
-    """
+    """(reasoning, gold number in one spelling) of an answer in GSM8K's format, `reasoning #### number`."""
     reasoning, mark, tail = answer.rpartition(MARK)
     number = tail.strip().removeprefix("$").removesuffix(".")
     if not mark or not _NUMBER.fullmatch(number):

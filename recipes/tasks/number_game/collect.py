@@ -151,13 +151,9 @@ def collect(
     on_episode: Callable[[int], None],
     opened: Callable[[str], ChromiumScreen] = ChromiumScreen,
 ) -> list[Episode]:
-    """Play the episodes that the journal lacks on `workers` screens, and return them.
+    """Play the episodes that the journal lacks on `workers` screens, and return them; finished ones are kept.
 
-    Args:
-        on_episode: called with the number of rounds in the journal at the start, then with those of each new episode.
-
-    Raises:
-        RecipeError: the page contradicts the rules, or a screen fails. Episodes finished until then are in the journal.
+    `on_episode` is called with the number of rounds in the journal at the start, then with those of each new episode.
     """
     missing = journal.missing(episodes)
     on_episode(sum(len(episode.deals) for episode in episodes) - sum(len(episode.deals) for episode in missing))

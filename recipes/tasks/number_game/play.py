@@ -129,8 +129,7 @@ def play(
 ) -> tuple[list[GameResult], int]:
     """Play the episodes that have no result in `folder` yet on `workers` screens.
 
-    Returns:
-        All results, in the order of the episodes, and how many of them an earlier run had written.
+    Returns all results, in the order of the episodes, and how many of them an earlier run had written.
     """
 
     def folder_of(episode: Episode) -> Path:
@@ -225,11 +224,7 @@ def summarise(results: Sequence[GameResult]) -> Summary:
 
 
 def read_games(folder: Path, results: Sequence[GameResult]) -> list[tuple[Path, GameResult]]:
-    """The results in `folder` of the same games, sampled in the same way, in the order of `results`.
-
-    Raises:
-        RecipeError: a game is missing in the folder.
-    """
+    """The results in `folder` of the same games, sampled in the same way, in the order of `results`."""
 
     def key(result: GameResult) -> tuple[object, ...]:
         return result.episode, *(getattr(result.server, name) for name in SAMPLING)
