@@ -22,8 +22,7 @@ from recipes.data.rows import Split
 from recipes.errors import reported_errors
 from recipes.paths import data_dir
 from recipes.progress_bar import progress_bar
-from recipes.tasks.number_game.collect import Journal, collect, planned
-from recipes.tasks.number_game.rows import SPLITS, counted_by, from_hub, problem, rows
+from recipes.tasks.number_game.collect import SPLITS, Journal, collect, counted_by, from_hub, planned, problem, rows
 from recipes.tasks.number_game.rules import PRESETS, Settings
 from recipes.tasks.prepare import prepare
 

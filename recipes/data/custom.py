@@ -27,9 +27,8 @@ from recipes.data.rows import (
     Row,
     Split,
     content_id,
+    find_manifest,
     make_row,
-    manifest_path,
-    read_manifest,
     schema_of,
     write_data,
     write_split,
@@ -276,12 +275,9 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], 
 
 def converted(folder: Path) -> list[Manifest] | None:
     """The manifests of a finished conversion; None where a file is missing, or differs in size from its manifest."""
-    paths = [folder / f"{name}.parquet" for name in ("train", "test")]
-    if not all(path.is_file() and manifest_path(path).is_file() for path in paths):
-        return None
-    manifests = [read_manifest(path) for path in paths]
-    whole = all(p.stat().st_size == m.bytes for p, m in zip(paths, manifests, strict=True))
-    return manifests if whole and pictures.unchanged(folder) else None
+    paths = [path for name in ("train", "test") if (path := folder / f"{name}.parquet").is_file()]
+    found = [known for path in paths if (known := find_manifest(path)) and path.stat().st_size == known.bytes]
+    return found if len(found) == 2 and pictures.unchanged(folder) else None
 
 
 def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,12 +128,11 @@ def prepare(
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
-    def passed(split: Split, advance: Callable[[], None]) -> Iterator[Row | Dropped]:
+    def passed(split: Split) -> Iterator[Row | Dropped]:
         for row in split.rows:
             if isinstance(row, Dropped):
                 yield row
                 continue
-            advance()
             require_full_marks(row, score)
             key = problem(row)
             other = split_of.get(key, split.name)
@@ -148,8 +146,7 @@ def prepare(
         with progress_bar() as progress:
             for split in splits:
                 facts = {"task": task, "split": split.name, "command": command_line(), **split.facts}
-                bar = progress.add_task(split.name, total=split.size)
-                rows = passed(split, partial(progress.advance, bar))
+                rows = progress.track(passed(split), total=split.size, description=split.name)
                 yield split._replace(rows=rows, facts=facts, counted_by=counted_by)
 
     manifests, status = write_data(folder, checked(), force=force)

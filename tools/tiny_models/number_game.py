@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoProcessor, GenerationConfig, Qwen2_5_VL
 
 from recipes.errors import RecipeError
 from recipes.tasks.number_game.chromium import PAGE
-from recipes.tasks.number_game.rows import QUESTION, gold_response
+from recipes.tasks.number_game.collect import QUESTION, gold_response
 from recipes.tasks.number_game.rules import Deal, parse_deal
 from tools.tiny_models.pretrain import IGNORED, Problem, Task, arguments, finish
 

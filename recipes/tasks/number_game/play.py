@@ -17,8 +17,7 @@ from recipes.errors import RecipeError
 from recipes.files import write_whole
 from recipes.statistics import Interval, Paired, mean_with_interval, paired_difference
 from recipes.tasks.number_game.chromium import ChromiumScreen, run
-from recipes.tasks.number_game.collect import Episode, play_rounds
-from recipes.tasks.number_game.rows import DATA_SOURCE, QUESTION
+from recipes.tasks.number_game.collect import DATA_SOURCE, QUESTION, Episode, play_rounds
 from recipes.tasks.number_game.rules import POSITIONS, START, Deal, points
 
 RESULT = "result.json"

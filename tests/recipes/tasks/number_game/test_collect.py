@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from recipes.data.rows import read_manifest
-from recipes.tasks.number_game.collect import Journal, collect, decoded, fitted, planned
-from recipes.tasks.number_game.rows import from_hub, problem
+from recipes.tasks.number_game.collect import Journal, collect, decoded, fitted, from_hub, planned, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 from recipes.tasks.prepare import prepare
 from tests.mistakes import mistake
