@@ -14,7 +14,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -235,13 +234,6 @@ def _parts(content: Any) -> Any:
     return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Stands in a stream of rows for one that is left out; the manifest counts them by reason."""
-
-    reason: str
-
-
 CountedBy = Callable[[Row], Mapping[str, Any]]
 """Row -> {table: value}; each table of a manifest's counts has the number of rows by value."""
 
@@ -250,8 +242,8 @@ class Split(NamedTuple):
     """A split to write."""
 
     name: str  # "train" or "test"
-    rows: Iterable[Row | Dropped]  # from `make_row`; consumed once, never held together
-    facts: Mapping[str, Any] = {}  # fields of the manifest
+    rows: Iterable[Row]  # from `make_row`; consumed once, never held together
+    facts: Mapping[str, Any] = {}  # fields of the manifest, read behind the rows, which may fill a counter in `dropped`
     size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
     schema: pa.Schema | None = None  # of rows with columns of their own; None for rows of `make_row` alone
     counted_by: CountedBy = lambda row: {}  # its tables join the manifest's counts
@@ -289,7 +281,7 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
 
 def write_split(
     path: Path,
-    rows: Iterable[Row | Dropped],
+    rows: Iterable[Row],
     facts: Mapping[str, Any] = {},
     schema: pa.Schema | None = None,
     counted_by: CountedBy = lambda row: {},
@@ -299,21 +291,18 @@ def write_split(
     A split that cannot be written raises RecipeError, and leaves what was there.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    tables, dropped = defaultdict[str, Counter[Any]](Counter), Counter[str](facts.get("dropped", {}))
+    tables = defaultdict[str, Counter[Any]](Counter)
 
-    def kept() -> Iterator[Row]:
+    def counted() -> Iterator[Row]:
         for row in rows:
-            if isinstance(row, Dropped):
-                dropped[row.reason] += 1
-                continue
             for table, value in counted_by(row).items():
                 tables[table][value] += 1
             yield row
 
     with _writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
-        count, schema = _write(draft, kept(), path, schema)
-        facts = {**facts, "counts": {**facts.get("counts", {}), **tables}, "dropped": dropped}
+        count, schema = _write(draft, counted(), path, schema)
+        facts = {**facts, "counts": {**facts.get("counts", {}), **tables}}
         manifest = Manifest(
             **json.loads(json.dumps(facts, sort_keys=True, default=str)),
             file=path.name,

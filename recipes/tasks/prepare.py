@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.data.rows import CountedBy, Dropped, Manifest, Row, Split, write_data
+from recipes.data.rows import CountedBy, Manifest, Row, Split, write_data
 from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError, counted, first_line
 from recipes.files import sha256
@@ -128,11 +128,8 @@ def prepare(
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
-    def passed(split: Split) -> Iterator[Row | Dropped]:
+    def passed(split: Split) -> Iterator[Row]:
         for row in split.rows:
-            if isinstance(row, Dropped):
-                yield row
-                continue
             require_full_marks(row, score)
             key = problem(row)
             other = split_of.get(key, split.name)

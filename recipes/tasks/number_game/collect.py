@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from PIL.Image import Image, Resampling
 
 from recipes import pictures
-from recipes.data.rows import IMAGE_MARK, Dropped, Row, Split, make_row
+from recipes.data.rows import IMAGE_MARK, Row, Split, make_row
 from recipes.files import whole_folder
 from recipes.tasks.number_game.chromium import ChromiumScreen, check_agreement, run
 from recipes.tasks.number_game.rules import (
@@ -262,21 +263,18 @@ def from_hub(path: Path | None, revision: str) -> Iterator[Split]:
     for split in SPLITS:
         files = None if path is None else sorted(path.glob(f"**/{split}*.parquet")) or [path / f"{split}.parquet"]
         tables[split] = load_table(REPOSITORY, ("images", "answer"), split=split, revision=revision, files=files)
-    held_out = {each[0] for each in _screens(tables["test"][0]) if not isinstance(each, Dropped)}
+    held_out = {digest for digest, *_ in _screens(tables["test"][0], Counter())}
     for split, (table, source) in tables.items():
-        found = _hub_rows(split, table, held_out if split == "train" else set())
-        yield Split(split, found, {"source": source})
+        dropped = Counter[str]()
+        found = _hub_rows(split, table, held_out if split == "train" else set(), dropped)
+        yield Split(split, found, {"source": source, "dropped": dropped})
 
 
-def _hub_rows(split: str, table: pa.Table, held_out: set[bytes]) -> Iterator[Row | Dropped]:
+def _hub_rows(split: str, table: pa.Table, held_out: set[bytes], dropped: Counter[str]) -> Iterator[Row]:
     seen: set[bytes] = set()
-    for screen in _screens(table):
-        if isinstance(screen, Dropped):
-            yield screen
-            continue
-        digest, image, answer = screen
+    for digest, image, answer in _screens(table, dropped):
         if digest in held_out or digest in seen:
-            yield Dropped("shared_with_test" if digest in held_out else "duplicate")
+            dropped["shared_with_test" if digest in held_out else "duplicate"] += 1
             continue
         width, height = pictures.open_image(image).size
         info = {"split": split, "index": len(seen), "source": "hub", "width": width, "height": height}
@@ -291,20 +289,20 @@ def _hub_rows(split: str, table: pa.Table, held_out: set[bytes]) -> Iterator[Row
         )
 
 
-def _screens(table: pa.Table) -> Iterator[tuple[bytes, bytes, str] | Dropped]:
-    """Yield (digest of the original picture, screenshot, answer) of the rows that can be used."""
+def _screens(table: pa.Table, dropped: Counter[str]) -> Iterator[tuple[bytes, bytes, str]]:
+    """Yield (digest of the original picture, screenshot, answer) of the rows that can be used; count the others."""
     for shown, stated in zip(table["images"], table["answer"], strict=True):
         images, answer = shown.as_py(), str(stated.as_py()).strip()
         if answer not in ("0", "1", "2"):
-            yield Dropped("no_answer")
+            dropped["no_answer"] += 1
         elif len(images) != 1:
-            yield Dropped("several_images")
+            dropped["several_images"] += 1
         else:
             data = images[0]["bytes"] or b""
             try:
                 yield hashlib.sha256(data).digest(), fitted(data), answer
             except ValueError:
-                yield Dropped("broken_image")
+                dropped["broken_image"] += 1
 
 
 def problem(row: Row) -> str:
