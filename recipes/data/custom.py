@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -221,17 +222,13 @@ class _Part:
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
         """Yield the rows where `mask` is true, ready to be written."""
-        index = 0
-        for is_chosen, (row, rest, shown) in zip(mask, self._all(), strict=True):
-            if not is_chosen:
-                continue
+        for index, (row, rest, shown) in enumerate(compress(self._all(), mask)):
             if rest is not None:
                 # A column that only other records have is None here, as in a data set of TRL's.
                 fields = {name: rest.get(name) for name in self._whole if name in rest or name != self._truth}
                 fields = {name: whole(value) if self._whole[name] else value for name, value in fields.items()}
                 row["extra_info"] |= {"split": split, "index": index}
                 row["extra_info"]["fields"] = json.dumps(fields, ensure_ascii=False, default=str) if fields else ""
-            index += 1
             if with_images:
                 row["images"] = [{"bytes": picture} for picture in shown]
             yield row
@@ -305,7 +302,6 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         made_from = {path.name: digest for path, digest in conversion.digests.items()}
 
         def split(name: str, part: _Part, mask: list[bool], dropped: int) -> Split:
-            rows = part.rows(mask, name, with_images=most_images > 0)
             facts = {
                 "task": "custom",
                 "split": name,
@@ -313,12 +309,12 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "command": command,
                 "seed": conversion.seed,
                 "settings": {"files": made_from, "val_share": None if conversion.val else conversion.val_share},
-                "counts": {"most_images": most_images},
+                "counts": {"most_images": most_images, "data_sources": part.prompts.sources(mask)},
                 "dropped": {HELD_OUT: dropped} if dropped else {},
             }
-            tracked, by_source = progress.track(rows, total=sum(mask), description=name), "data_sources"
-            schema = part.schema(most_images > 0)
-            return Split(name, tracked, facts, schema=schema, counted_by=lambda row: {by_source: row["data_source"]})
+            rows = part.rows(mask, name, with_images=most_images > 0)
+            tracked = progress.track(rows, total=sum(mask), description=name)
+            return Split(name, tracked, facts, schema=part.schema(most_images > 0))
 
         left_out = sum(shared) - (0 if conversion.val else sum(validates))
         both = split("train", train, [not each for each in shared], left_out), split("test", test, validates, 0)

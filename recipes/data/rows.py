@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
@@ -234,19 +234,14 @@ def _parts(content: Any) -> Any:
     return [{"type": "image"} if piece == IMAGE_MARK else {"type": "text", "text": piece} for piece in pieces if piece]
 
 
-CountedBy = Callable[[Row], Mapping[str, Any]]
-"""Row -> {table: value}; each table of a manifest's counts has the number of rows by value."""
-
-
 class Split(NamedTuple):
     """A split to write."""
 
     name: str  # "train" or "test"
     rows: Iterable[Row]  # from `make_row`; consumed once, never held together
-    facts: Mapping[str, Any] = {}  # fields of the manifest, read behind the rows, which may fill a counter in `dropped`
+    facts: Mapping[str, Any] = {}  # fields of the manifest; read after the rows, whose stream may fill counters in it
     size: int | None = None  # how many rows there will be, for the progress bar; None where that is not known
     schema: pa.Schema | None = None  # of rows with columns of their own; None for rows of `make_row` alone
-    counted_by: CountedBy = lambda row: {}  # its tables join the manifest's counts
 
 
 _OURS = re.compile(r"(train|test)\.(parquet|manifest\.json|tokens-\w+\.json)")
@@ -265,8 +260,7 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
             raise RecipeError(f"the folder holds other files, such as {other}", where=str(folder), fix=fix)
         with whole_folder(folder) as draft:
             manifests = [
-                write_split(draft / f"{each.name}.parquet", each.rows, each.facts, each.schema, each.counted_by)
-                for each in splits
+                write_split(draft / f"{each.name}.parquet", each.rows, each.facts, each.schema) for each in splits
             ]
             held = {path.name: sha256(path) for path in folder.glob("*.parquet")}
             made = {manifest.file: manifest.sha256 for manifest in manifests}
@@ -280,29 +274,16 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
 
 
 def write_split(
-    path: Path,
-    rows: Iterable[Row],
-    facts: Mapping[str, Any] = {},
-    schema: pa.Schema | None = None,
-    counted_by: CountedBy = lambda row: {},
+    path: Path, rows: Iterable[Row], facts: Mapping[str, Any] = {}, schema: pa.Schema | None = None
 ) -> Manifest:
     """Stream rows into `<split>.parquet`, one row group at a time, and write its manifest; arguments as in `Split`.
 
     A split that cannot be written raises RecipeError, and leaves what was there.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    tables = defaultdict[str, Counter[Any]](Counter)
-
-    def counted() -> Iterator[Row]:
-        for row in rows:
-            for table, value in counted_by(row).items():
-                tables[table][value] += 1
-            yield row
-
     with _writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
-        count, schema = _write(draft, counted(), path, schema)
-        facts = {**facts, "counts": {**facts.get("counts", {}), **tables}}
+        count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
             **json.loads(json.dumps(facts, sort_keys=True, default=str)),
             file=path.name,

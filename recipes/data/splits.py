@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain, compress
 
 MOST_VALIDATION = 500
 """Most validation rows of one data source: further rows cost time at every validation and tell little more."""
@@ -54,9 +55,13 @@ class Prompts:
         """Number of different prompts."""
         return len(set(self._prompts))
 
+    def sources(self, mask: Iterable[bool]) -> Counter[str]:
+        """Numbers of the rows where `mask` is true, by data source."""
+        return Counter(compress(self._sources, mask))
+
     def keys(self, mask: Iterable[bool]) -> set[int]:
         """Fingerprints of the rows where `mask` is true: of their images, or of the prompt where there are none."""
-        return {key for keys, is_chosen in zip(self._keys, mask, strict=True) if is_chosen for key in keys}
+        return set(chain.from_iterable(compress(self._keys, mask)))
 
     def shared_with(self, others: set[int]) -> list[bool]:
         """For each row, whether its prompt or one of its images is in `others`, a result of `keys`."""

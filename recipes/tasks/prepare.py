@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipes.data.rows import CountedBy, Manifest, Row, Split, write_data
+from recipes.data.rows import Manifest, Row, Split, write_data
 from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError, counted, first_line
 from recipes.files import sha256
@@ -114,7 +115,7 @@ def prepare(
     *,
     problem: Callable[[Row], Hashable] = lambda row: row["problem"],
     once: bool = False,
-    counted_by: CountedBy = lambda row: {},
+    counted_by: Callable[[Row], Mapping[str, Any]] = lambda row: {},
     force: bool = False,
 ) -> list[Manifest]:
     """Write the splits of a task into `folder`, all or none, and print what was written.
@@ -122,13 +123,13 @@ def prepare(
     Args:
         task: every row's `extra_info.solution` must earn 1.0 under its reward, `reward_functions/<task>.py`.
         problem: row -> key of its problem; no key may be in two splits, and with `once` none twice in one.
-        counted_by: row -> {table: value}, for the manifest's counts.
+        counted_by: row -> {table: value}; each table of the manifest's counts has the number of rows by value.
         force: replace files that hold other data.
     """
     score = load_reward(f"reward_functions/{task}.py:compute_score").compute_score
     split_of: dict[Hashable, str] = {}
 
-    def passed(split: Split) -> Iterator[Row]:
+    def passed(split: Split, counts: dict[str, Counter[Any]]) -> Iterator[Row]:
         for row in split.rows:
             require_full_marks(row, score)
             key = problem(row)
@@ -137,14 +138,17 @@ def prepare(
                 what = f"{split.name} row {row['extra_info']['index']} repeats the problem of a row of {other}"
                 raise RecipeError(what, where=str(key)[:80], fix="remove one of the two")
             split_of[key] = split.name
+            for table, value in counted_by(row).items():
+                counts[table][value] += 1
             yield row
 
     def checked() -> Iterator[Split]:
         with progress_bar() as progress:
             for split in splits:
-                facts = {"task": task, "split": split.name, "command": command_line(), **split.facts}
-                rows = progress.track(passed(split), total=split.size, description=split.name)
-                yield split._replace(rows=rows, facts=facts, counted_by=counted_by)
+                counts = defaultdict[str, Counter[Any]](Counter)
+                facts = {"task": task, "split": split.name, "command": command_line(), "counts": counts, **split.facts}
+                rows = progress.track(passed(split, counts), total=split.size, description=split.name)
+                yield split._replace(rows=rows, facts=facts)
 
     manifests, status = write_data(folder, checked(), force=force)
     for manifest in manifests:
