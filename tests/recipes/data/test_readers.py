@@ -171,7 +171,11 @@ def test_whole_numbers_that_pandas_stores_as_floats_are_whole_again(tmp_path, st
         assert (found.ground_truth, found.id) == (truth, "7")
 
 
-@pytest.mark.parametrize("broken", [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}])
+NAN = {"antwort": float("nan")}  # a gap in a data frame
+BROKEN = [{"frage": "  "}, {"frage": 5}, {"antwort": ""}, {"antwort": []}, {"antwort": None}, NAN]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
 def test_a_mistake_names_the_files_own_column(tmp_path, broken):
     lines = [json.dumps({"frage": "q", "antwort": 1} | each) for each in ({}, broken)]
     columns = Columns("frage", "antwort")
