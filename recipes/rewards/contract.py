@@ -164,7 +164,7 @@ class Contract:
         return RewardError(what, where=self.where(response), fix=fix or ADVICE.format(key=self._key))
 
     def where(self, response: str, place: str = "") -> str:
-        """Where an error is: `place`, by default the reward function's, and the beginning of the response."""
+        """The place of an error: `place`, by default the reward function's, and the beginning of the response."""
         return f"{place or self.place}, response {response[:SHOWN]!r}"
 
 

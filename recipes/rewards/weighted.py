@@ -30,7 +30,7 @@ def compute_score(
     easyr1_length: int | None = None,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """Return the weighted sum of the rewards as `score`, and each reward's own score as `reward/<name>`.
+    """The weighted sum of the rewards as `score`, and each reward's own score as `reward/<name>`.
 
     Accuracy and `reason` are those of the first reward that states them. Raises RewardError where a reward raises or
     breaks the contract.

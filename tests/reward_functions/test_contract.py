@@ -1,4 +1,4 @@
-"""What every reward file must keep: one signature, one key set, closed reasons, no side effects, linear time."""
+"""Promises of every reward file: one signature, one key set, closed reasons, no side effects, linear time."""
 
 import ast
 import math

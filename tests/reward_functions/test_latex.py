@@ -48,7 +48,7 @@ def helper(monkeypatch, tmp_path):
 
 
 def test_a_helper_that_is_late_or_dies_is_replaced(helper, monkeypatch):
-    """Where nothing in its process would end it: C code that never comes back."""
+    """A comparison that nothing in its process would end: C code that never comes back."""
     first = helper.process.pid
     assert b"do-not-tell" not in Path(f"/proc/{first}/environ").read_bytes()
     os.kill(first, signal.SIGSTOP)

@@ -26,7 +26,7 @@ def ordinary_programs() -> dict[str, tuple[str, str]]:
 
 
 def plainly(program: str, stdin: str, folder: Path) -> str | None:
-    """What `python program.py` prints; None where it ends with another exit code than 0."""
+    """The output of `python program.py`; None where it ends with another exit code than 0."""
     folder.mkdir()
     (folder / "program.py").write_text(program, encoding="utf-8")
     command = [sys._base_executable, "-X", "utf8", "program.py"]  # without packages

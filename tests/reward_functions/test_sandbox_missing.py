@@ -1,4 +1,4 @@
-"""Where no sandbox works nothing is run, and the message says what to install or to allow."""
+"""Without a sandbox nothing is run, and the message says what to install or to allow."""
 
 import threading
 import time

@@ -19,7 +19,7 @@ PID = 77
 
 
 def decide(number: int, first: int = 0, second: int = 0, audit: int = seccomp.AUDIT) -> str:
-    """What the filter does with a system call."""
+    """The filter's answer to a system call."""
     data = struct.pack("<IIQ6Q", number, audit, 0, first, second, 0, 0, 0, 0)
     lines, at, loaded = seccomp.program(PID), 0, 0
     assert all(0 <= jump <= 255 for _, yes, no, _ in lines for jump in (yes, no)), "a jump is one byte"

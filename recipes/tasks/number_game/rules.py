@@ -46,7 +46,7 @@ def parse_deal(code: str) -> Deal:
 
 
 def points(right: bool) -> int:
-    """Return what a choice adds to the score."""
+    """The points that a choice adds to the score."""
     return STEP if right else -STEP
 
 

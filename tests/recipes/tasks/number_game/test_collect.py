@@ -82,7 +82,7 @@ class ScriptedScreen:
 
 
 def run(episodes, folder, **faults):
-    """How many episodes were played now, and how many rounds are there."""
+    """Numbers of the episodes played now, and of all rounds."""
     rounds = []
     opened = {"opened": lambda name: ScriptedScreen(**faults)}
     return len(collect(episodes, Journal(folder), 1, on_episode=rounds.append, **opened)), sum(rounds)
