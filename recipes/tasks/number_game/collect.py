@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from PIL.Image import Image, Resampling
 
@@ -83,19 +83,14 @@ class Episode(Appearance):
         return f"{self.split}-{self.number:04d}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-@dataclass(frozen=True)
-class Round:
-    """A screenshot before its choice, with the state that it shows; `index` counts the episode's rounds from 0."""
+class Round(NamedTuple):
+    """A screenshot before its choice, with the state that it shows; `number` counts the episode's rounds from 0."""
 
     episode: Episode
-    index: int
+    number: int
+    deal: Deal
     image: bytes
     score: int
-
-    @property
-    def deal(self) -> Deal:
-        """The light and the digits."""
-        return parse_deal(self.episode.deals[self.index])
 
 
 def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Episode]:
@@ -145,9 +140,9 @@ class Journal:
         for episode in episodes:
             folder = self.folder / episode.key
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            for index in range(len(episode.deals)):
-                image = (folder / f"{index:02d}.png").read_bytes()
-                yield Round(episode, index, image, record["scores"][index])
+            for number, deal in enumerate(episode.rounds):
+                image = (folder / f"{number:02d}.png").read_bytes()
+                yield Round(episode, number, deal, image, record["scores"][number])
 
 
 def collect(
@@ -239,7 +234,7 @@ def rows(rounds: Iterable[Round], split: str) -> Iterator[Row]:
                 "solution": gold_response(deal.answer),
                 "score": each.score,
                 "episode": episode.number,
-                "round": each.index,
+                "round": each.number,
                 "rounds": len(episode.deals),
                 "source": "browser",
                 "width": width,

@@ -1,4 +1,4 @@
-"""Records of people's files are read, and mistakes are named with its line, its field and an example."""
+"""Records of people's files are read, and mistakes are named with their line, their field and an example."""
 
 import json
 from contextlib import suppress
