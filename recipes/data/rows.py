@@ -60,22 +60,16 @@ def manifest_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.manifest.json")
 
 
-def read_manifest(path: Path) -> Manifest:
-    """The manifest of a split's parquet file. Raises RecipeError where there is none, or it is broken."""
+def find_manifest(path: Path) -> Manifest | None:
+    """The manifest of a split's parquet file, None where there is none; one that is broken raises RecipeError."""
     beside = manifest_path(path)
     try:
-        return Manifest.model_validate_json(beside.read_bytes())
-    except FileNotFoundError:
-        what = f"{path} has no manifest"
+        return Manifest.model_validate_json(beside.read_bytes()) if beside.is_file() else None
     except ValidationError as error:
         first = error.errors()[0]
         what = f"the manifest is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    raise RecipeError(what, where=str(beside), fix="make the data again: remove its folder, or --force")
-
-
-def find_manifest(path: Path) -> Manifest | None:
-    """`read_manifest`, or None where there is none; one that is broken raises RecipeError."""
-    return read_manifest(path) if manifest_path(path).is_file() else None
+        fix = "make the data again: remove its folder, or --force"
+        raise RecipeError(what, where=str(beside), fix=fix) from error
 
 
 ID: Final = "id"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import read_manifest
+from recipes.data.rows import find_manifest
 from recipes.tasks.countdown.problems import bucket
 
 
@@ -35,7 +35,7 @@ def test_countdowns_hub_file_is_cleaned_and_split(script, tmp_path):
     assert result.exit_code == 0, result.output
     train, test = read(tmp_path / "out", "train"), read(tmp_path / "out", "test")
     assert sorted(keys(train) + keys(test)) == sorted((tuple(sorted(n)), t) for n, t in good)
-    manifests = [read_manifest(tmp_path / "out" / f"{split}.parquet") for split in ("train", "test")]
+    manifests = [find_manifest(tmp_path / "out" / f"{split}.parquet") for split in ("train", "test")]
     dropped = sum((Counter(each.dropped) for each in manifests), Counter())
     assert dropped == {
         "other_size": 1,
@@ -77,7 +77,7 @@ def test_screenshots_from_chromium(script, tmp_path):
     rows = read(tmp_path, "train")
     assert {row["answer"] for row in rows} == {"0", "1", "2"}
     assert rows[0]["images"][0]["bytes"].startswith(b"\x89PNG")
-    manifest = read_manifest(tmp_path / "train.parquet")
+    manifest = find_manifest(tmp_path / "train.parquet")
     assert set(manifest.counts["light_and_answer"].values()) == {1}
     again = call(*small)
     assert "2 episodes were there, 0 played now" in again.output

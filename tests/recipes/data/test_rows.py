@@ -7,7 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.data.rows import ROWS_PER_GROUP, Split, make_row, manifest_path, read_manifest, schema_of, write_data
+from recipes.data.rows import ROWS_PER_GROUP, Split, find_manifest, make_row, manifest_path, schema_of, write_data
 from recipes.data.rows import write_split as write
 from recipes.errors import RecipeError
 from recipes.files import sha256
@@ -62,7 +62,7 @@ def test_a_split_reads_back_and_its_manifest_tells_the_truth(tmp_path):
     file = pq.ParquetFile(path)
     assert file.num_row_groups == 2
     assert file.read().to_pylist() == list(rows(count))
-    stored = read_manifest(path)
+    stored = find_manifest(path)
     assert stored == manifest
     assert whole(path) == count
     assert (stored.rows, stored.source, stored.seed) == (count, "sums", 5)
@@ -76,7 +76,7 @@ def data(count):
 
 def whole(file):
     """The rows of a file that is the one of its manifest."""
-    manifest = read_manifest(file)
+    manifest = find_manifest(file)
     assert manifest.sha256 == sha256(file)
     return manifest.rows
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
-from recipes.data.rows import read_manifest, write_split
+from recipes.data.rows import find_manifest, write_split
 from recipes.evaluation import plan
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table
@@ -153,7 +153,7 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     rows = [info["index"] for info in kept.column("extra_info").to_pylist()]
     assert kept.column("level").to_pylist() == rows
     assert rows == [index for index in range(40) if index not in dropped]
-    manifest = read_manifest(tmp_path / "kept.parquet")
+    manifest = find_manifest(tmp_path / "kept.parquet")
     reasons = {
         row: "all right" if each["accuracy"] == 1 else "all wrong" if each["mean_score"] == 0 else "same score"
         for row, each in dropped.items()

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from recipes.data.rows import read_manifest
+from recipes.data.rows import find_manifest
 from recipes.tasks.number_game.collect import Journal, collect, decoded, fitted, from_hub, planned, problem
 from recipes.tasks.number_game.rules import START, Settings, points
 from recipes.tasks.prepare import prepare
@@ -127,6 +127,6 @@ def test_the_hubs_set(tmp_path):
         pq.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
     rows = write(from_hub(tmp_path, "main"), tmp_path / "out")
     assert [row["answer"] for row in rows["train"]] == ["0", "1"]
-    dropped = read_manifest(tmp_path / "out" / "train.parquet").dropped
+    dropped = find_manifest(tmp_path / "out" / "train.parquet").dropped
     assert dropped == {"duplicate": 1, "broken_image": 1, "no_answer": 1, "shared_with_test": 1}
     assert [row["extra_info"]["height"] for row in rows["test"]] == [84, 1008]
