@@ -42,18 +42,18 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-CALLS = "tool_calls"
+TOOL_CALLS = "tool_calls"
 
 
 def packed(messages: list[Message]) -> list[Message]:
     """Messages for a column of parquet: their calls as texts."""
-    return [{**each, CALLS: json.dumps(each[CALLS])} if each.get(CALLS) else each for each in messages]
+    return [{**each, TOOL_CALLS: json.dumps(each[TOOL_CALLS])} if each.get(TOOL_CALLS) else each for each in messages]
 
 
 def unpacked(messages: list[Message]) -> list[Message]:
     """The messages that `packed` was given."""
     kept = _without_nulls(messages)
-    return [{**each, CALLS: json.loads(each[CALLS])} if CALLS in each else each for each in kept]
+    return [{**each, TOOL_CALLS: json.loads(each[TOOL_CALLS])} if TOOL_CALLS in each else each for each in kept]
 
 
 def answer_spans(tokenizer: Any, messages: list[Message], template: dict[str, Any]) -> tuple[list[int], list[int]]:

@@ -20,7 +20,7 @@ import asyncio
 import functools
 import math
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,10 +49,10 @@ from recipes.engines.verl.conversation import Conversation, Rules
 from recipes.engines.verl.prompt_queue import SHARED
 from recipes.engines.verl.tools import VARIABLE, Tools, given
 
-PICTURES, TOKENS = "pictures", "tokens"
+PICTURES, TOKENS, RENDERED = "pictures", "tokens", "rendered"
 
 
-async def _once(name: str, compute: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def _once(name: str, compute: Callable[[], Awaitable[Any]]) -> Any:
     """Return what `compute` returns for the first response of the prompt."""
     tasks = SHARED.get()
     if name not in tasks:
@@ -86,24 +86,29 @@ class SharedPicturesLoop(SingleTurnAgentLoop):
 class ToolLoop(ToolAgentLoop):
     """verl's loop with tools that cannot stop a worker, in `Conversation`'s turns."""
 
+    _rules: Rules | None = None
+
     def __init__(self, *args: Any, tools: Any = None, hf_model_type: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, tools=tools, hf_model_type=hf_model_type, **kwargs)
-        self._rules = Rules.of(
-            self.tokenizer,
-            Tools(tools.tools, given()),
-            self.rollout_config.prompt_length,
-            self.rollout_config.response_length,
-            model_type=hf_model_type,
-            template_arguments=self.apply_chat_template_kwargs,
-        )
+        if ToolLoop._rules is None:  # a worker has one model; of a user's subclass verl makes one for each response
+            ToolLoop._rules = Rules(
+                self.tokenizer,
+                Tools(tools.tools, given()),
+                self.rollout_config.prompt_length,
+                self.rollout_config.response_length,
+                model_type=hf_model_type,
+                template_arguments=self.apply_chat_template_kwargs,
+            )
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         """Generate and call until the response has ended."""
-        rules, metrics = self._rules, {"num_preempted": 0}
+        rules, messages, metrics = self._rules, list(kwargs["raw_prompt"]), {"num_preempted": 0}
+        assert rules is not None
         extra: dict[str, Any] = {}
         if rules.parser.stop_token_ids:
             sampling_params = {**sampling_params, "stop_token_ids": rules.parser.stop_token_ids}
-        conversation = await self.loop.run_in_executor(None, Conversation, rules, list(kwargs["raw_prompt"]))
+        prompt = await _once(RENDERED, lambda: self.loop.run_in_executor(None, rules.render, messages))
+        conversation = Conversation(rules, messages, prompt)
         request = self._make_request_id(priority, self.rollout_config.full_determinism)
         while not conversation.ended:
             with simple_timer("generate_sequences", metrics):

@@ -12,7 +12,6 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
@@ -26,7 +25,7 @@ from verl.utils.tokenizer.continuous_token_wiring import (
 from recipes.engines.verl.tools import UNREADABLE, ToolAnswer, Tools
 from recipes.errors import RecipeError
 
-# It warns that a model type has no builder of its own; `Rules.of` chooses by the template then.
+# It warns that a model type has no builder of its own; `Rules` chooses by the template then.
 logging.getLogger(continuous_token_wiring.__name__).setLevel(logging.ERROR)
 END_OF_TURN = "<|im_end|>"
 ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
@@ -65,20 +64,17 @@ def _hermes(text: str, end: str) -> FunctionCall:
     return FunctionCall(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
 
 
-@dataclass(frozen=True)
 class Rules:
-    """What all conversations of a model have in common."""
+    """The common part of all conversations of a model, by its tokenizer and the `model_type` of its `config.json`.
 
-    tokenizer: Any
-    builder: Any  # verl's, which adds a tool's answer to tokens
-    parser: Any  # finds the calls in a turn
-    tools: Tools
-    prompt_length: int
-    response_length: int
+    `builder` is verl's, and adds a tool's answer to tokens; `parser` finds the calls in a turn.
 
-    @classmethod
-    def of(
-        cls,
+    Raises:
+        RecipeError: there is no parser of that name.
+    """
+
+    def __init__(
+        self,
         tokenizer: Any,
         tools: Tools,
         prompt_length: int,
@@ -86,30 +82,32 @@ class Rules:
         *,
         model_type: str | None,
         template_arguments: dict[str, Any] | None = None,
-    ) -> Rules:
-        """The rules of a model, by its tokenizer and the `model_type` of its `config.json`.
-
-        Raises:
-            RecipeError: there is no parser of that name.
-        """
+    ) -> None:
+        self.tokenizer, self.tools = tokenizer, tools
+        self.prompt_length, self.response_length = prompt_length, response_length
         arguments = dict(template_arguments or {})
         family = infer_continuous_token_model_family(hf_model_type=model_type)
         if family is ContinuousTokenModelFamily.DEFAULT and _is_chatml(tokenizer, arguments):
             family = ContinuousTokenModelFamily.QWEN  # verl's default leaves out the newline after the end of a turn
-        builder = create_continuous_token_builder(tokenizer, model_family=family, chat_template_kwargs=arguments)
+        self.builder: Any = create_continuous_token_builder(
+            tokenizer, model_family=family, chat_template_kwargs=arguments
+        )
         try:
-            parser = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
+            self.parser: Any = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
         except ValueError as error:
             raise RecipeError(
                 f"there is no format of calls {tools.settings.format!r}",
                 where="worker.rollout.tool_format",
                 fix=f"name one of {', '.join(sorted(ToolParser._registry))}, or register it in the tools' file",
             ) from error
-        return cls(tokenizer, builder, parser, tools, prompt_length, response_length)
+
+    def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The tokens of a prompt, which may be longer than `prompt_length`."""
+        return list(self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas))
 
 
 def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
-    """Return whether the template ends a turn by `<|im_end|>` and a newline, which is a token of its own."""
+    """Return whether a turn ends by `<|im_end|>` and a newline, which is a token of its own."""
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], tokenize=False, **arguments
     )
@@ -121,15 +119,16 @@ class Conversation:
 
     Args:
         messages: the prompt.
+        rendered: its tokens by `Rules.render`, where they were made for another response already.
 
     `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
     takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response. `is_cut`
     says whether the prompt lost its beginning, which verl cuts off.
     """
 
-    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]], rendered: Sequence[int] | None = None) -> None:
         self.rules, self._messages = rules, [dict(message) for message in messages]
-        prompt = rules.builder.build_initial_tokens(self._messages, tools=rules.tools.schemas)
+        prompt = rules.render(messages) if rendered is None else list(rendered)
         self.prompt: list[int] = prompt[-rules.prompt_length :]
         self.is_cut = len(prompt) > rules.prompt_length
         self.tokens = list(self.prompt)
