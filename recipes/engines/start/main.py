@@ -186,7 +186,11 @@ def train(address: str | None, in_driver: bool = True) -> int:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from recipes.engines.verl.task_runner import TaskRunner
+    from recipes.engines.verl.trainer import TaskRunner
+
+    # In this process, the task runner stands behind the two calls that `run_ppo` makes of a Ray actor's class.
+    run_here = SimpleNamespace(remote=lambda config: ray.put(TaskRunner().run(config)))
+    local = SimpleNamespace(remote=lambda: SimpleNamespace(run=run_here))
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
@@ -198,32 +202,11 @@ def train(address: str | None, in_driver: bool = True) -> int:
         if address is not None:
             with open_dict(config):  # the node has its sizes already, and Ray refuses them in a call that only connects
                 OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
-        run_ppo(config, task_runner_class=LocalTaskRunner if in_driver else ray.remote(TaskRunner))
+        run_ppo(config, task_runner_class=local if in_driver else ray.remote(TaskRunner))
 
     run()
     ray.shutdown()
     return end_now(0)
-
-
-class LocalTaskRunner:
-    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class:
-    `remote()` makes an instance, and `run.remote(config)` runs it.
-
-    `run_ppo` takes the class as an argument ("for recipe to change TaskRunner").
-    """
-
-    @classmethod
-    def remote(cls) -> LocalTaskRunner:
-        return cls()
-
-    @property
-    def run(self) -> Any:
-        import ray
-
-        from recipes.engines.verl.task_runner import TaskRunner
-
-        runner = TaskRunner()
-        return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
 
 
 def end_now(status: int) -> NoReturn:

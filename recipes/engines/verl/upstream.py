@@ -267,7 +267,7 @@ def sender_that_notices_the_end() -> None:
     verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
     sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
     """
-    from recipes.engines.verl.weight_sender import WatchfulSender
+    from recipes.engines.verl.vllm_client import WatchfulSender
 
     _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", WatchfulSender)
 
