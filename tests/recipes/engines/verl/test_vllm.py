@@ -1,6 +1,7 @@
 """vLLM as verl's server, and verl's client of it: sockets of two runs, a receiver that fails, whole responses."""
 
 import asyncio
+import inspect
 import os
 import threading
 from types import SimpleNamespace
@@ -25,9 +26,8 @@ def server(monkeypatch, vllm_named):
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 
-    place, name = "vllm.v1.engine.output_processor:RequestState", "make_request_output"
     monkeypatch.setattr(vllm_async_server, "SamplingParams", SamplingParams)
-    monkeypatch.setattr(RequestState, name, upstream.original(place, name))
+    monkeypatch.setattr(RequestState, "make_request_output", inspect.unwrap(RequestState.make_request_output))
     processor = OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False)
     return SimpleNamespace(sampling_params=vllm_async_server, processor=processor)
 
