@@ -8,10 +8,6 @@ for each of 128 screenshots, eight workers were busy with it for 15 s of a step,
 
 A worker makes each of its loops once, `prompt_queue.py` keeps a prompt's rows together, and `OnlyServer` asks once for
 the one server there is: Python for each response is what limits a small model.
-
-verl loads the manager `AgentLoops` by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`; its workers import
-this module, whose loops take the places of verl's in verl's registry of names; the one with tools where the recipe has
-some.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ PICTURES, TOKENS, RENDERED = "pictures", "tokens", "rendered"
 
 
 async def _once(name: str, compute: Callable[[], Awaitable[Any]]) -> Any:
-    """Return what `compute` returns for the first response of the prompt."""
+    """The result of `compute` for the first response of the prompt."""
     tasks = SHARED.get()
     if name not in tasks:
         tasks[name] = asyncio.ensure_future(compute())
@@ -238,7 +234,7 @@ class OnlyServer(LLMServerClient):
 
 
 def _has_one_server(config: Any) -> bool:
-    """Whether one server takes all GPUs of verl's synchronous trainer, and the user has no router of their own."""
+    """Return whether one server takes all GPUs of verl's synchronous trainer, without a router of the user's."""
     rollout, trained = config.actor_rollout_ref.rollout, config.trainer
     if rollout.get("router_config_path"):
         return False
@@ -256,6 +252,5 @@ class AgentLoops(AgentLoopManagerTQ):
         self.agent_loop_workers_class = ray.remote(Worker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Submit prompts, of training and of validation."""
         trainer.remember_rows(prompts)
         super().generate_sequences(prompts)

@@ -1,8 +1,8 @@
 """A recipe's tools: a Python file that is loaded by path, and calls of its functions that are limited and never raise.
 
 A tool is a function with types and a docstring in Google's form, marked by verl's `function_tool`; where the file marks
-none, every public function that it defines is a tool. A tool gets the arguments that the model wrote, checked against
-its types, and returns a text. verl's own loop has no limit of time, and runs tools in the threads that tokenise.
+none, every public function that it defines is a tool. verl's own loop has no limit of time, and runs tools in the
+threads that tokenise.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ class ToolSettings:
 def tool_settings(recipe: Recipe) -> ToolSettings | None:
     """The recipe's settings; None where it has no tools."""
     rollout = recipe.worker.rollout
-    if not rollout.tools:
-        return None
     limits = (rollout.max_turns, rollout.tool_seconds, rollout.max_tool_characters)
-    return ToolSettings(rollout.tools, rollout.tool_format, *limits)
+    return ToolSettings(rollout.tools, rollout.tool_format, *limits) if rollout.tools else None
 
 
 def environment(recipe: Recipe) -> dict[str, str]:
@@ -110,7 +108,7 @@ def schemas_of(tools: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 class ToolAnswer(NamedTuple):
-    """What the model reads after a call."""
+    """The text that the model reads after a call, and whether the call failed."""
 
     text: str
     failed: bool
