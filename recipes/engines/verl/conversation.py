@@ -1,8 +1,8 @@
 """A response with calls of tools, turn by turn: its tokens and mask, what was called, and why it ended.
 
-`Conversation` decides everything; the trainer's loop (`agent_loops.py`) and the evaluation
-(`evaluation/vllm_engine.py`) only generate and call, so that both make the same tokens. Tokens are kept and never made
-from text again: of what a model samples, one response in seven has other tokens when its text is tokenised.
+The trainer's loop (`agent_loops.py`) and the evaluation (`evaluation/vllm_engine.py`) only generate and call, so that
+both make the same tokens. Tokens are kept and never made from text again: of what a model samples, one response in
+seven has other tokens when its text is tokenised.
 """
 
 from __future__ import annotations
@@ -121,9 +121,8 @@ class Conversation:
         messages: the prompt.
         rendered: its tokens by `Rules.render`, where they were made for another response already.
 
-    `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
-    takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response. `is_cut`
-    says whether the prompt lost its beginning, which verl cuts off.
+    `hear` takes the model's next turn, at most `room` tokens, and `answer` the answers to its calls. When `ended` is
+    set, `response`, `mask` and `log_probs` hold the response. Of a prompt that `is_cut` verl cuts off the beginning.
     """
 
     def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]], rendered: Sequence[int] | None = None) -> None:

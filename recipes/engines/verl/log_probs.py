@@ -1,9 +1,8 @@
 """Log-probabilities of tokens and entropies, a piece of the logits at a time, from logits or from the head's input.
 
 `of_logits` takes logits in memory. `FusedHead` computes each piece from hidden states and the head's weight, and again
-for the gradient, so the full logits are never stored. A piece has as many tokens as fit in `PIECE` logits: that bounds
-the temporary memory, and takes far fewer operations than one token at a time. `of_logits` and `FusedHead` compute in
-float32, from logits in the head's dtype.
+for the gradient, so the full logits are never stored. A piece of as many tokens as fit in `PIECE` logits bounds the
+temporary memory, and takes far fewer operations than one token at a time.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def entropies(logits: torch.Tensor, **_: Any) -> torch.Tensor:
 class FusedHead(torch.nn.Module):
     """verl's `FusedLinearForPPO` (verl/utils/experimental/torch_functional.py:220 (`class FusedLinearForPPO`)).
 
-    verl's class rounds entropies, and after every 512 tokens the weight's gradient, to the weight's dtype; this class
-    computes entropies and accumulates the gradient in float32.
+    verl's rounds entropies, and after every 512 tokens the weight's gradient, to the weight's dtype; here both are in
+    float32.
     """
 
     def forward(
