@@ -1,9 +1,7 @@
 """`python -m recipes.engines.start.main key=value ...`: verl's PPO entry point, with a shorter start.
 
-verl's own `verl.trainer.main_ppo` trains with the same keys, without the changes of the driver in `upstream.py`, and
-starts more slowly. Here Ray's own processes start while Python imports (`ray_head.py`); the imports happen once, in a
-process from which all others are forked (`forkserver.py`); and verl's task runner runs in the driver instead of in one
-more Ray actor.
+verl's own `verl.trainer.main_ppo` trains with the same keys, without the changes of the driver in `upstream.py`. Here
+verl's task runner runs in the driver instead of in one more Ray actor.
 """
 
 from __future__ import annotations
@@ -92,7 +90,6 @@ def forked(
         ray_init: sizes of that node.
         modules: what the processes import besides `BEFORE_RAY`.
         program: a module for `python -m`, with this process's arguments.
-        on_gpu: whether the run uses GPUs; the imports are then made without CUDA.
     """
     given, server, owner = dict(os.environ), forkserver.ForkServer(), os.getpid()
     starting = ray_head.launch(ray_init)
@@ -118,11 +115,7 @@ def forked(
 def import_all(
     modules: Sequence[str], starting: Popen[str], ray_init: dict[str, Any], on_gpu: bool
 ) -> tuple[str | None, ray_head.Head]:
-    """Import what the processes need while Ray starts.
-
-    Returns:
-        The reason why this process must not be forked, or None; and Ray's head node.
-    """
+    """Import `modules` while Ray starts; return why this process must not be forked, or None, and Ray's head node."""
     begin = time.monotonic()
     gpu = gpus.model() if on_gpu else None
     if gpu:
@@ -145,7 +138,7 @@ def import_all(
 
 
 def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
-    """Return False where the fork server must not or cannot be used; then verl and Ray start each process."""
+    """Return whether the fork server can be used; otherwise verl and Ray start each process."""
     plain = [argument.lstrip("+").lower() for argument in arguments]
     return (
         os.environ.get(SWITCH, "1") != "0"
@@ -158,7 +151,7 @@ def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
 
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:
-    """Return the plain values that the command line gives `ray_kwargs.ray_init`."""
+    """The plain values that the command line gives `ray_kwargs.ray_init`."""
     given = (override.lstrip("+").partition("=") for override in overrides)
     prefix = f"{RAY_INIT}."
     return {key.removeprefix(prefix): yaml.safe_load(value) for key, _, value in given if key.startswith(prefix)}
@@ -194,11 +187,7 @@ def train(address: str | None, in_driver: bool = True) -> int:
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
-        validate_config(
-            config=config,
-            use_reference_policy=need_reference_policy(config),
-            use_critic=need_critic(config),
-        )
+        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
         if address is not None:
             with open_dict(config):  # the node has its sizes already, and Ray refuses them in a call that only connects
                 OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
