@@ -1,4 +1,4 @@
-"""What an engine reads of a row: its columns, and the chat of its prompt."""
+"""The columns of a row that an engine reads, and the chat of its prompt."""
 
 from __future__ import annotations
 

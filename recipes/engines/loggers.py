@@ -17,7 +17,7 @@ _PLACES = {
 
 
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login.
+    """The trainer's variables: loggers write to the run's `folder`, offline where there is no login.
 
     The user's `WANDB_ENTITY` and `WANDB_MODE` are among them, so that they hold on the run's other machines too.
     """

@@ -1,4 +1,4 @@
-"""A worked answer, `extra_info.solution`: a text, or messages of assistant and tool, and what of it is trained."""
+"""A worked answer, `extra_info.solution`: a text, or messages of assistant and tool; and the part that is trained."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def messages_of(solution: Any) -> list[Message]:
 
 
 def last_text(solution: Any) -> str:
-    """What a reward judges of a worked answer: its text, or the model's last turn."""
+    """The text that a reward judges of a worked answer: its own, or the model's last turn."""
     return "".join(message["content"] for message in messages_of(solution)[-1:])
 
 
