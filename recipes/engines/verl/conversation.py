@@ -182,7 +182,10 @@ class Conversation:
         text = rules.tokenizer.decode(kept, skip_special_tokens=True)
         content, calls = await rules.parser.extract_tool_calls(kept, rules.tools.kinds)
         self.turns.append({"role": "assistant", "content": text})
-        self.last_text = _without_specials(content, rules.tokenizer) if calls else text
+        self.last_text = text
+        if calls:
+            specials = rules.tokenizer.all_special_tokens
+            self.last_text = functools.reduce(lambda rest, token: rest.replace(token, ""), specials, content)
         if len(self._mask) >= rules.response_length:
             self.ended = BY_LENGTH
         elif not calls:
@@ -209,10 +212,6 @@ class Conversation:
             return
         self._messages, self.tokens, self._mask, self._log_probs = messages, merged.token_ids, mask, log_probs
         self.turns += [{"role": "tool", "content": answer.text, "failed": answer.failed} for answer in answers]
-
-
-def _without_specials(text: str, tokenizer: Any) -> str:
-    return functools.reduce(lambda rest, token: rest.replace(token, ""), tokenizer.all_special_tokens, text)
 
 
 def _as_message(call: FunctionCall) -> dict[str, Any]:
