@@ -125,7 +125,7 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checkpoints of a run have to contain."""
+    """The files that the checkpoints of a run have to contain."""
 
     layout: Layout
     ranks: int  # number of training ranks on all machines
@@ -281,9 +281,7 @@ def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
 
     Files are linked, so they take no room of their own until the step's folder is deleted; where the file system has no
     links they are copied. The earlier best stays until the new one is whole. `facts` are written beside the step.
-
-    Raises:
-        OSError: no room, or no right to write.
+    Raises OSError where there is no room, or no right to write.
     """
     best = checkpoint.folder.parent / BEST
     with whole_folder(best) as draft:

@@ -1,4 +1,4 @@
-"""Where a trainer's loggers write, as variables of its environment."""
+"""The places where a trainer's loggers write, as variables of its environment."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ def packed_attention(
         cu_seqlens_q, cu_seqlens_k: int32 bounds, one more than there are sequences.
         window_size: keys seen to the left and to the right, -1 for all.
 
-    Raises:
-        RecipeError: dropout, or a dtype that the GPU kernel does not take.
+    Raises RecipeError for dropout, and for a dtype that the GPU kernel does not take.
     """
     if dropout_p:
         raise RecipeError(
@@ -147,8 +146,7 @@ def attention_forward(
     layers get the same tensor of positions or bounds, so here the results are cached on that tensor. Positions,
     (batch, tokens), are 0 where a sequence starts.
 
-    Raises:
-        RecipeError: the model needs what the kernel lacks (soft capping, attention sinks, dropout).
+    Raises RecipeError where the model needs what the kernel lacks (soft capping, attention sinks, dropout).
     """
     from transformers.integrations.flash_attention import flash_attention_forward
 

@@ -28,7 +28,7 @@ CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB of vLLM's key-value cache; by default vLLM wants nearly all of the machine's memory."""
 ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # vLLM's engine runs in the process that calls it
 SPINS = "5000"
-"""How often a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
+"""Times that a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
 
 On two cores, 32 responses of 62 tokens with gradients take 209 ms if it sleeps at once and 163 ms with 5,000; with one
 core kept busy by another program 305 and 365 ms, and 1,085 ms with OpenMP's own 300,000."""

@@ -29,7 +29,7 @@ from recipes.errors import RecipeError
 logging.getLogger(continuous_token_wiring.__name__).setLevel(logging.ERROR)
 END_OF_TURN = "<|im_end|>"
 ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
-"""Why a response ended: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
+"""Ends of a response: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
 
 
 @ToolParser.register("hermes")
@@ -67,10 +67,8 @@ def _hermes(text: str, end: str) -> FunctionCall:
 class Rules:
     """The common part of all conversations of a model, by its tokenizer and the `model_type` of its `config.json`.
 
-    `builder` is verl's, and adds a tool's answer to tokens; `parser` finds the calls in a turn.
-
-    Raises:
-        RecipeError: there is no parser of that name.
+    `builder` is verl's, and adds a tool's answer to tokens; `parser` finds the calls in a turn. Raises RecipeError
+    where there is no parser of that name.
     """
 
     def __init__(
@@ -117,10 +115,7 @@ def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
 class Conversation:
     """One response, from its prompt to its end.
 
-    Args:
-        messages: the prompt.
-        rendered: its tokens by `Rules.render`, where they were made for another response already.
-
+    `messages` are the prompt, and `rendered` its tokens, where `Rules.render` made them for another response already.
     `hear` takes the model's next turn, at most `room` tokens, and `answer` the answers to its calls. When `ended` is
     set, `response`, `mask` and `log_probs` hold the response. Of a prompt that `is_cut` verl cuts off the beginning.
     """
@@ -161,7 +156,7 @@ class Conversation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What rewards and dumps get (`recipes/dumps.py`)."""
+        """The facts that rewards and dumps get (`recipes/dumps.py`)."""
         counts = {"model_turns": self._heard, "tool_calls": self.calls, "failed_calls": self.failed_calls}
         return {"turns": self.turns, **counts, "ended": self.ended}
 

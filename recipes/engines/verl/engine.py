@@ -138,15 +138,12 @@ which are to tensors with one number a token."""
 
 
 def compile_once(kernels: Any) -> None:
-    """Tell Triton not to specialise kernels on these arguments, before the first call of a kernel.
+    """Tell Triton not to specialise verl's `kernels` on these arguments, before the first call of one.
 
     Triton compiles a variant of a kernel for numbers divisible by 16, for 1 and for all others, and likewise for
     pointers. Passes differ in their tokens, so a run's first update compiled nine variants of verl's backward kernel
     (verl/utils/kernel/kernels.py:1388 (`def efficient_entropy_backward_kernel_general_d_logits_split_N`)), 1.7 to 2.1 s
     each. These numbers only bound loops and masks: the kernel is as fast without the distinction.
-
-    Args:
-        kernels: the module `verl.utils.kernel.kernels`. Without Triton nothing is changed.
     """
     for name in KERNELS:
         compiled = getattr(kernels, name)  # an autotuner around the compiled function
@@ -189,17 +186,12 @@ class FrozenHandle(FlatParamHandle):
 def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """Build verl's module, with weights that are never trained in their compute dtype, and buffers in float32.
 
-    Args:
-        engine: verl's `FSDPEngine`; a reference, or a base below adapters, is never trained.
-        build: the engine's `_build_module`.
-
-    Returns:
-        The module. If the user asked for weights in another dtype than float32, they have that dtype.
+    A reference, or a base below adapters, is never trained. Where the user asked for weights in another dtype than
+    float32, they have that dtype.
     """
     configured, patch = engine.engine_config, transformer_impl.apply_monkey_patch
-    is_float32 = configured.model_dtype is None or PrecisionType.to_dtype(configured.model_dtype) == torch.float32
     chosen = configured.model_dtype or "fp32"
-    if is_float32 and (configured.forward_only or engine._is_lora):
+    if PrecisionType.to_dtype(chosen) == torch.float32 and (configured.forward_only or engine._is_lora):
         chosen = (configured.mixed_precision or {}).get("param_dtype", "bf16")
     dtype = PrecisionType.to_dtype(chosen)
     if dtype == torch.float32:
@@ -212,19 +204,22 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
         for each in model.modules():
             buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
 
-    engine.engine_config = _loading(configured, chosen)
-    transformer_impl.apply_monkey_patch = keep_buffers
-    try:
-        module = build()
-    finally:
-        engine.engine_config, transformer_impl.apply_monkey_patch = configured, patch
-    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
-        # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
-        engine.engine_config = _loading(configured, "fp32")
+    def build_in(name: str) -> torch.nn.Module:
+        engine.engine_config = copy.copy(configured)
+        object.__setattr__(engine.engine_config, "model_dtype", name)  # verl freezes the field
         try:
-            module = build()
+            return build()
         finally:
             engine.engine_config = configured
+
+    transformer_impl.apply_monkey_patch = keep_buffers
+    try:
+        module = build_in(chosen)
+    finally:
+        transformer_impl.apply_monkey_patch = patch
+    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
+        # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
+        module = build_in("fp32")
         for parameter in module.parameters():
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
@@ -232,13 +227,6 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
     return module
-
-
-def _loading(config: Any, dtype: str) -> Any:
-    """A copy of verl's configuration that loads weights in another dtype."""
-    config = copy.copy(config)
-    object.__setattr__(config, "model_dtype", dtype)  # verl freezes the field
-    return config
 
 
 def freeze(module: FullyShardedDataParallel) -> None:

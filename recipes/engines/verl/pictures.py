@@ -18,7 +18,7 @@ from torch.nn import functional
 PATCHES, GRID = "pixel_values", "image_grid_thw"
 """The image processor's features: float32 (patches, channels x frames x pixels of a patch), and (pictures, 3)."""
 BYTES, DIGESTS = "pixel_bytes", "picture_digests"
-"""What `pack` makes of patches: uint8 (patches, channels x pixels of a patch), and int64 (pictures, 2)."""
+"""`pack` makes these of patches: uint8 (patches, channels x pixels of a patch), and int64 (pictures, 2)."""
 
 
 def pack(features: Mapping[str, Any], processor: Any) -> dict[str, Any]:

@@ -32,10 +32,6 @@ class BoundedReplayBuffer(ReplayBuffer):
     """
 
     filter_groups_metric: str | None
-    pending_keys: dict[str, set[str]]
-    running_keys: dict[str, set[str]]
-    failure_keys: dict[str, set[str]]
-    sync_refill_failed_groups: bool
 
     def __init__(
         self, *, sampler_kwargs: Any, refill_fn: Any = None, poll_interval: float = POLL_SECONDS, **kwargs: Any

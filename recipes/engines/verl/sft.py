@@ -21,8 +21,6 @@ from recipes.engines.worked_answers import answer_spans, unpacked
 class WholeConversations(MultiTurnSFTDataset):
     """Trains on the answer, from the first message after the last of the user: its tools' messages are masked."""
 
-    tokenizer: Any
-    apply_chat_template_kwargs: Any
     tools: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

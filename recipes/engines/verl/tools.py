@@ -67,8 +67,7 @@ def given() -> ToolSettings:
 def load_tools(file: str) -> list[Any]:
     """The tools of a file, as verl's `FunctionTool`s in the order of their names.
 
-    Raises:
-        RecipeError: there is no such file, it fails at import, has no tool, or a function has no types or docstring.
+    Raises RecipeError for a file that is missing, fails at import or has no tool, and a function without types or text.
     """
     from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 
@@ -115,12 +114,7 @@ class ToolAnswer(NamedTuple):
 
 
 class Tools:
-    """Calls tools; each call answers with a text in bounded time, whatever the tool does.
-
-    Args:
-        tools: what `load_tools` returns.
-        settings: with the limits: seconds of a call, and characters of its answer, the mark of a cut included.
-    """
+    """Calls the tools of `load_tools`; each call answers with a text in bounded time, whatever the tool does."""
 
     def __init__(self, tools: Sequence[Any], settings: ToolSettings) -> None:
         self.settings, self.schemas = settings, schemas_of(tools)
@@ -165,7 +159,7 @@ class Tools:
 
 
 def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> tuple[str, bool]:
-    """What a call returns or why it fails, and whether it failed."""
+    """The text that a call returns, or why it fails, and whether it failed."""
     try:
         result = function(**named)
         if inspect.iscoroutine(result):
