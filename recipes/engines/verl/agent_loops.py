@@ -45,7 +45,7 @@ from recipes.engines.verl.conversation import Conversation, Rules
 from recipes.engines.verl.prompt_queue import SHARED
 from recipes.engines.verl.tools import VARIABLE, Tools, given
 
-PICTURES, TOKENS, RENDERED = "pictures", "tokens", "rendered"
+PICTURES, TOKENS = "pictures", "tokens"
 
 
 async def _once(name: str, compute: Callable[[], Awaitable[Any]]) -> Any:
@@ -103,7 +103,7 @@ class ToolLoop(ToolAgentLoop):
         extra: dict[str, Any] = {}
         if rules.parser.stop_token_ids:
             sampling_params = {**sampling_params, "stop_token_ids": rules.parser.stop_token_ids}
-        prompt = await _once(RENDERED, lambda: self.loop.run_in_executor(None, rules.render, messages))
+        prompt = await _once(f"prompt {messages}", lambda: self.loop.run_in_executor(None, rules.render, messages))
         conversation = Conversation(rules, messages, prompt)
         request = self._make_request_id(priority, self.rollout_config.full_determinism)
         while not conversation.ended:
