@@ -22,6 +22,8 @@ from pydantic import ValidationError, validate_call
 
 from recipes.config import Recipe
 from recipes.errors import RecipeError
+from recipes.files import json_sha256, sha256
+from recipes.rewards.identity import own_files
 from recipes.rewards.loading import load_reward
 
 VARIABLE = "RECIPES_TOOLS"
@@ -176,7 +178,4 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> 
 
 def file_digest(file: str) -> str:
     """A digest of a tools' file and of the files beside it that it loads."""
-    from recipes.files import json_sha256, sha256
-    from recipes.rewards.identity import own_files
-
     return json_sha256([sha256(each) for each in own_files(Path(file))])
