@@ -96,13 +96,23 @@ class _InPieces(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_log_probs: torch.Tensor | None, of_entropies: torch.Tensor | None) -> Any:
+        """The gradient for logits is onehot(label) - p for log p(label), and -p (log p + H) for the entropy H."""
         rows, weight, labels, log_sums, entropies = ctx.saved_tensors
         needs_rows, needs_weight = ctx.needs_input_grad[:2]
         of_rows = torch.empty_like(rows) if needs_rows else None
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         for part in _pieces(rows, weight):
-            logits = _logits(rows[part], weight, ctx.temperature)
-            found = _gradient(logits, part, labels, log_sums, entropies, of_log_probs, of_entropies)
+            log_p = _logits(rows[part], weight, ctx.temperature) - log_sums[part, None]
+            p = log_p.exp()
+            if of_entropies is not None:
+                found = log_p.add_(entropies[part, None]).mul_(p).mul_(-of_entropies[part, None])
+                if of_log_probs is not None:
+                    found.addcmul_(p, of_log_probs[part, None], value=-1)
+            elif of_log_probs is not None:
+                found = p.mul_(-of_log_probs[part, None])
+            if of_log_probs is not None and labels is not None:
+                chosen = labels[part, None]  # one label a row, so nothing has to be summed
+                found.scatter_(-1, chosen, found.gather(-1, chosen) + of_log_probs[part, None])
             if weight is not None:
                 found = found.div_(ctx.temperature).to(weight.dtype)
             if of_rows is not None:
@@ -110,30 +120,6 @@ class _InPieces(torch.autograd.Function):
             if of_weight is not None:
                 of_weight += found.t() @ rows[part]
         return of_rows, None if of_weight is None else of_weight.to(weight.dtype), None, None, None
-
-
-def _gradient(
-    logits: torch.Tensor,
-    part: slice,
-    labels: torch.Tensor | None,
-    log_sums: torch.Tensor,
-    entropies: torch.Tensor,
-    of_log_probs: torch.Tensor | None,
-    of_entropies: torch.Tensor | None,
-) -> torch.Tensor:
-    """The gradient for a piece's logits: onehot(label) - p for log p(label), -p (log p + H) for entropy H."""
-    log_p = logits - log_sums[part, None]
-    p = log_p.exp()
-    if of_entropies is None:
-        found = p if of_log_probs is None else p.mul_(-of_log_probs[part, None])
-    else:
-        found = log_p.add_(entropies[part, None]).mul_(p).mul_(-of_entropies[part, None])
-        if of_log_probs is not None:
-            found.addcmul_(p, of_log_probs[part, None], value=-1)
-    if of_log_probs is not None and labels is not None:
-        chosen = labels[part, None]  # one label a row, so nothing has to be summed
-        found.scatter_(-1, chosen, found.gather(-1, chosen) + of_log_probs[part, None])
-    return found
 
 
 def _logits(rows: torch.Tensor, weight: torch.Tensor | None, temperature: float) -> torch.Tensor:

@@ -126,15 +126,7 @@ class Trainer(PPOTrainerSync):
             dump.result()
         return metrics
 
-    def _dump_generations(
-        self,
-        inputs: list[str],
-        outputs: list[str],
-        gts: list[Any],
-        scores: list[float],
-        reward_extra_infos_dict: dict[str, list[Any]],
-        dump_path: str,
-    ) -> None:
+    def _dump_generations(self, *, reward_extra_infos_dict: dict[str, list[Any]], **given: Any) -> None:
         """Add the row's id, its data source and the reward's result to each line."""
         keys = reward_extra_infos_dict["uid"]
         lines = [{**self._results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
@@ -144,7 +136,7 @@ class Trainer(PPOTrainerSync):
         columns = {**parts, **added}
         if ENDED in columns:  # a conversation, whose turns travelled as text
             columns[TURNS] = [json.loads(turns or "[]") for turns in columns[TURNS]]
-        super()._dump_generations(inputs, outputs, gts, scores, columns, dump_path)
+        super()._dump_generations(reward_extra_infos_dict=columns, **given)
         for key in keys:
             _known.pop(_uid(key), None)
 
