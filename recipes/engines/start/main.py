@@ -33,13 +33,7 @@ VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
 """Settings with which verl uses another task runner, or starts the task runner in another way."""
 BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
 """Modules that do not import Ray; importing them fills the time in which Ray starts."""
-VERL = (
-    "ray._private.workers.setup_worker",
-    "hydra",
-    "verl.trainer.main_ppo",
-    "verl.trainer.ppo.v1",
-    "recipes.engines.verl.agent_loops",
-)
+VERL = ("ray._private.workers.setup_worker", "recipes.engines.verl.agent_loops")
 AFTER_RAY = {
     "cpu": (
         *VERL,
