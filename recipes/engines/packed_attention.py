@@ -193,11 +193,10 @@ def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any
 
 
 @functools.cache
-def register() -> None:
-    """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
+def registered() -> str:
+    """Make `NAME` known to transformers; return it."""
     from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
     from transformers.masking_utils import flash_attention_mask
-    from verl.models.transformers import qwen2_vl
 
     AttentionInterface.register(NAME, attention_forward)
     # Without a mask function transformers drops the mask of padded rows; this one builds none for packed rows.
@@ -213,6 +212,15 @@ def register() -> None:
         return (batched_attention, packed_attention, None, *pads)
 
     modeling_flash_attention_utils._lazy_imports = import_ours
+    return NAME
+
+
+@functools.cache
+def register() -> None:
+    """Make `NAME` known to transformers, and give verl the functions that it would import from flash-attn."""
+    registered()
+    from verl.models.transformers import qwen2_vl
+
     # Names that the module takes from flash-attn where it is installed
     # (verl/models/transformers/qwen2_vl.py:45 (`is_flash_attn_2_available()`)).
     qwen2_vl.flash_attn_varlen_func = packed_attention
