@@ -112,12 +112,21 @@ def _window(queries: int, keys: int, window_size: tuple[int, int], device: torch
     return (offset >= -left) & (offset <= right)
 
 
-def batched_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+def batched_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = UNLIMITED,  # EasyR1 gives it where the signature names it
+) -> torch.Tensor:
     """flash-attn's `flash_attn_func`: rows of one length, (batch, tokens, heads, dim) in and out."""
     batch, queries, keys = q.size(0), q.size(1), k.size(1)
     ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
     query, key, value = (x.flatten(0, 1) for x in (q, k, v))
-    packed = packed_attention(query, key, value, ends * queries, ends * keys, queries, keys, **options)
+    options = (dropout_p, softmax_scale, causal, window_size)
+    packed = packed_attention(query, key, value, ends * queries, ends * keys, queries, keys, *options)
     return packed.unflatten(0, (batch, queries))
 
 
