@@ -1,7 +1,7 @@
 """Imports without CUDA, and the check that the importing process can still be forked.
 
-PyTorch counts devices with NVML and not with CUDA where
-`PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call CUDA while they are imported:
+PyTorch counts devices with NVML and not with CUDA where `PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call
+CUDA while they are imported:
 
 - verl/trainer/constants_ppo.py:26 (`get_device_capability()`), for the compute capability;
 - vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the

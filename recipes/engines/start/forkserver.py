@@ -1,8 +1,8 @@
 """Start Python processes by forking one that has already imported torch, Ray, verl and vLLM.
 
-The *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM
-start `spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the
-server has no Ray connection, no event loop and no thread that holds a lock.
+The *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM start
+`spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the server has
+no Ray connection, no event loop and no thread that holds a lock.
 """
 
 from __future__ import annotations
