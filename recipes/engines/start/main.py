@@ -173,7 +173,7 @@ def train(address: str | None, in_driver: bool = True) -> int:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from recipes.engines.verl.trainer import TaskRunner
+    from recipes.engines.verl.agent_loops import TaskRunner
 
     # In this process, the task runner stands behind the two calls that `run_ppo` makes of a Ray actor's class.
     run_here = SimpleNamespace(remote=lambda config: ray.put(TaskRunner().run(config)))

@@ -34,6 +34,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, agent_loop_tq
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_attr
@@ -254,3 +255,11 @@ class AgentLoops(AgentLoopManagerTQ):
     def generate_sequences(self, prompts: TensorDict) -> None:
         trainer.remember_rows(prompts)
         super().generate_sequences(prompts)
+
+
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
+    """verl's task runner, which makes `AgentLoops`, with the changes of the driver made before it runs."""
+
+    def run(self, config: Any) -> Any:
+        upstream.apply("driver")
+        return super().run(config)

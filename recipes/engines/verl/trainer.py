@@ -14,7 +14,6 @@ from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
@@ -22,7 +21,6 @@ from verl.utils.transferqueue_utils import KVBatchMeta, kv_batch_meta2batch_meta
 
 from recipes.dumps import COLUMN, DATA_SOURCE, DUMPED, ENDED, ROW_ID, TURNS
 from recipes.engines.checkpoints import is_to_stop, keep_last, name_the_type, refuse_nan, withdraw_stop
-from recipes.engines.verl import upstream
 from recipes.rewards.metrics import reward_metrics
 
 IMAGES = "multi_modal_inputs"
@@ -163,14 +161,6 @@ class Trainer(PPOTrainerSync):
 def _uid(key: str) -> str:
     """The prompt's uid in the key of a response, `<uid>_<session>_<index>`."""
     return key.rsplit("_", 2)[0]
-
-
-class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
-    """verl's task runner, which `run_ppo` takes as an argument, with the changes of the driver made before it runs."""
-
-    def run(self, config: Any) -> Any:
-        upstream.apply("driver")
-        return super().run(config)
 
 
 class EndInOrder(CheckpointCallback):

@@ -17,9 +17,9 @@ from typing import Any, Literal
 SWITCH = "RECIPES_PATCHES"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 
-Place = Literal["model", "client", "server", "agent loops", "driver", "cpu verl", "cpu vllm"]
-"""Kinds of process, in this order: with a model; with a model, and sends its weights; with vLLM's server; workers of
-agent loops; the driver; on machines without a GPU any that imports verl, and any with vLLM."""
+Place = Literal["model", "server", "agent loops", "driver", "cpu verl", "cpu vllm"]
+"""Kinds of process, in this order: with a model; with vLLM's server; workers of agent loops; the driver; on machines
+without a GPU any that imports verl, and any with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,17 @@ def merged_adapters() -> None:
 
 @change(
     "model",
-    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets",
-    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client.",
+    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets, and a run "
+    "whose vLLM failed hangs until the watchdog ends it",
+    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client, and "
+    "`BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
 )
 def client_of_this_cluster() -> None:
-    """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id.
+    """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id; verl's
+    sender of weights waits for each acknowledgement without a limit.
 
-    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`). `vllm_client.py` adds the cluster's address.
+    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`) and
+    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). `vllm_client.py` has both.
     """
     from verl.workers.rollout import base
 
@@ -235,22 +239,6 @@ def one_rank_has_all_rows() -> None:
         return verls(seqlen_list, k_partitions, equal_size) if k_partitions > 1 else [list(range(len(seqlen_list)))]
 
     _wrap("verl.trainer.ppo.v1.trainer_base", "get_seqlen_balanced_partitions", divide)
-
-
-@change(
-    "client",
-    gain="without it a run whose vLLM failed hangs until the watchdog ends it",
-    pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
-)
-def sender_that_notices_the_end() -> None:
-    """verl's sender of weights waits for each acknowledgement without a limit.
-
-    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
-    sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
-    """
-    from recipes.engines.verl.vllm_client import WatchfulSender
-
-    _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", WatchfulSender)
 
 
 @change(

@@ -30,7 +30,6 @@ class WatchfulServerAdapter(vllm_rollout.ServerAdapter):
     zmq_handle: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        upstream.apply("client")
         super().__init__(*args, **kwargs)
         job_id = ray.get_runtime_context().get_job_id()
         self.zmq_handle = self.zmq_handle.replace(f"-zmq-{job_id}-", f"-zmq-{upstream.job()}-")
@@ -97,3 +96,7 @@ class WatchfulSender(BucketedWeightSender):
     def _init_socket(self) -> None:
         super()._init_socket()
         self.socket: Any = WatchedSocket(self.socket)
+
+
+# Both ways of sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
+vllm_rollout.BucketedWeightSender = WatchfulSender
