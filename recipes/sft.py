@@ -120,8 +120,7 @@ class Plan:
 def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
     """Read variables and arguments: the recipe's, or those of verl's supervised trainer.
 
-    `arguments` are the launcher's options and keys, and `key=value` in the keys of verl's supervised trainer. Raises
-    RecipeError where Hydra refuses a variable or an argument, for instance a key that verl's trainer does not have.
+    Raises RecipeError where Hydra refuses one, for instance a key that verl's trainer does not have.
     """
     keys = flatten(_compose([]))
     free = tuple(f"{name}." for name, value in keys.items() if value == {})
@@ -168,7 +167,7 @@ def with_data(chosen: Plan, log: Callable[[str], None], make: bool = True) -> Pl
     return composed(ready(chosen.recipe, log, make=make), chosen.typed, chosen.given, chosen.files)
 
 
-def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(overrides: Sequence[str]) -> Any:
     """verl's configuration of the supervised trainer with `overrides`, in Hydra's form."""
     package = verl_package()
     if package is None:
@@ -178,8 +177,7 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
 
     try:
         with initialize_config_dir(f"{package}/trainer/config", version_base=None):
-            configuration: Any = OmegaConf.to_container(compose("sft_trainer_engine", list(overrides)))
-            return configuration
+            return OmegaConf.to_container(compose("sft_trainer_engine", list(overrides)))
     except HydraException as error:
         raise RecipeError(
             " ".join(str(error).split()),
@@ -189,14 +187,14 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def remarks(recipe: Recipe) -> list[str]:
-    """Return what was set and does not apply, and what only the training after a warm start reads."""
+    """Notes on settings that do not apply, and on those that only the training after a warm start reads."""
     later = [str(each) for path, each in recipe.sources.items() if each.by_user and not path.startswith(OF_RECIPE)]
     waiting = f"a warm start does not read, and the training after it does: {', '.join(later)}"
     return [*recipe.resolution.notes, *([waiting] if later else [])]
 
 
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return the keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
+    """The keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
     keys = {
         "data.max_length": recipe.data.max_prompt_length + recipe.data.max_response_length,
         "trainer.project_name": recipe.trainer.project_name,
@@ -212,13 +210,12 @@ def _of_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _forced(name: str, value: Any) -> str:
-    """Return an override that sets a key, whether verl's configuration has it or not."""
+    """An override that sets a key, whether verl's configuration has it or not."""
     return f"++{verl.override(name, value, known=True)}"
 
 
 def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
-    """Return each training row's prompt and worked answer as chat messages, and the number of rows that are left out,
-    since they have more tokens than the limit.
+    """Each training row's prompt and worked answer as chat messages, and the number of rows that are too long.
 
     Raises RecipeError for a row with an image or without a worked answer, for a chat template that fails or writes the
     prompt in other tokens when the answer follows, and where no row is short enough.
@@ -271,7 +268,7 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
 
 
 def write_rows(chosen: Plan) -> tuple[int, int]:
-    """Write the rows of `worked_rows`; return the numbers of those that were written and that were left out."""
+    """Write the rows of `worked_rows`; return their number, and that of the rows that are too long."""
     kept, long = worked_rows(chosen)
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(kept), chosen.rows)
@@ -284,10 +281,7 @@ def counted(chosen: Plan, rows: int, long: int) -> str:
 
 
 def try_rows(chosen: Plan) -> str:
-    """Return the line on the rows without writing them; it says so where rows or tokenizer are not on this machine.
-
-    Raises what `worked_rows` and `steps_of` raise.
-    """
+    """The line on the rows without writing them; it says so where rows or tokenizer are not on this machine."""
     files, model = chosen.recipe.data.train_files, chosen.settings.model
     there = all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
     if not there or local_model(model.tokenizer_path or model.path) is None:
@@ -297,7 +291,7 @@ def try_rows(chosen: Plan) -> str:
 
 
 def command(chosen: Plan) -> list[str]:
-    """Return the argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
+    """The argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
     places = {"data.train_files": chosen.rows, "trainer.default_local_dir": checkpoint_dir(chosen.experiment)}
     ranks = f"--nproc_per_node={chosen.settings.trainer.n_gpus_per_node}"
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]

@@ -1,8 +1,4 @@
-"""Checkpoints: each engine's files, the last whole step, the best one, merged adapters, a resumed run's optimiser.
-
-Our engine, changes and trainer for verl (`engines/verl/engine.py`, `upstream.py`, `trainer.py`) and EasyR1's patches
-(`engines/easyr1/hooks.py`) call the functions for models and optimisers.
-"""
+"""Checkpoints: each engine's files, the last whole step, the best one, merged adapters, a resumed run's optimiser."""
 
 from __future__ import annotations
 
@@ -55,12 +51,7 @@ class Layout:
         """The files that the engine opens when it resumes from a step's folder.
 
         verl: verl/utils/checkpoint/fsdp_checkpoint_manager.py:176 (`def load_checkpoint`) and
-        verl/trainer/ppo/v1/trainer_base.py:850 (`def _load_checkpoint`).
-
-        Args:
-            step: `global_step_<n>`.
-            ranks: number of training ranks on all machines.
-            parts: parts that the step was saved with.
+        verl/trainer/ppo/v1/trainer_base.py:850 (`def _load_checkpoint`). `ranks` are those of all machines.
         """
         names = [f"{part}_world_size_{ranks}_rank_{rank}.pt" for part in sorted(parts) for rank in range(ranks)]
         return [*(step / "actor" / name for name in names), step / self.loader]
@@ -94,15 +85,17 @@ class Checkpoint:
     model: Path | None
 
     def holds(self) -> frozenset[str]:
-        """Return the parts for which the checkpoint has at least one file."""
-        names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
-        return frozenset(name.group(1) for name in names if name)
+        """The parts for which the checkpoint has at least one file."""
+        return frozenset(part for part, _ in self._files())
 
     def ranks(self) -> int | None:
-        """Return how many ranks wrote the checkpoint, by its file names; None if they disagree or there are none."""
-        names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
-        sizes = {int(name.group(2)) for name in names if name}
+        """The number of ranks that wrote the checkpoint, by its file names; None if they disagree or there are none."""
+        sizes = {int(ranks) for _, ranks in self._files()}
         return sizes.pop() if len(sizes) == 1 else None
+
+    def _files(self) -> list[tuple[str, str]]:
+        names = (_RANK.fullmatch(file.name) for file in (self.folder / "actor").glob("*.pt"))
+        return [(name[1], name[2]) for name in names if name]
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
@@ -132,14 +125,14 @@ def checkpoint_at(folder: Path, step: int) -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the checkpoints of a run have to contain."""
+    """The files that the checkpoints of a run have to contain."""
 
     layout: Layout
     ranks: int  # number of training ranks on all machines
     parts: Callable[[int], frozenset[str] | None]  # step -> parts that it was saved with; None where not recorded
 
     def damage(self, checkpoint: Checkpoint) -> str:
-        """Return which file of a checkpoint is missing or damaged; empty if it is whole.
+        """The file of a checkpoint that is missing or damaged, in words; empty if it is whole.
 
         If a step's parts are not recorded, its weights must be there, and every part that has a file must be whole.
         """
@@ -152,7 +145,7 @@ class Expected:
 
 
 def _damage(file: Path) -> str:
-    """Return what is wrong with a file of torch.save, a zip archive whose directory is at its end; empty if nothing."""
+    """The damage of a file of torch.save, a zip archive whose directory is at its end, in words; empty if none."""
     try:
         if file.stat().st_size == 0:
             return "is empty"
@@ -166,19 +159,18 @@ def _damage(file: Path) -> str:
             tensors = not _RANK.fullmatch(file.name) or stateless or any(name.startswith("data/") for name in names)
     except FileNotFoundError:
         return "is missing"
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
-        return "is cut off" if isinstance(error, zipfile.BadZipFile) else f"cannot be read: {error}"
+    except zipfile.BadZipFile:
+        return "is cut off"
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {error}"
     return "" if begin == 0 and inside and tensors and "data.pkl" in names else "does not hold what torch writes"
 
 
 def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list[str]]:
-    """The last whole checkpoint, and what is wrong with later ones.
+    """The last whole checkpoint, None where there is none, and what is wrong with later ones.
 
     The step that the tracker names is tried first, then earlier ones, newest first. If that step or the tracker is
     missing, all steps are tried, newest first.
-
-    Returns:
-        The last whole checkpoint, None where there is none, and the problems; both empty where nothing was saved yet.
     """
     layout = expected.layout
     tracked, steps = _tracked(folder, layout), _step_folders(folder)
@@ -199,23 +191,6 @@ def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list
     if not (folder / layout.tracker).is_file():
         return None, []  # the first save was interrupted, or there was none
     return None, problems
-
-
-def whole_model(folder: Path) -> Checkpoint | None:
-    """The last step whose model for vLLM and transformers is whole, whatever else of the step is damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    for step in reversed(_step_folders(folder)):
-        checkpoint = checkpoint_at(folder, step)
-        files = sorted(checkpoint.model.glob("*.safetensors")) if checkpoint and checkpoint.model else []
-        try:
-            for file in files:
-                safe_open(file, framework="np")  # compares the file's size with its header
-        except (SafetensorError, OSError):
-            continue
-        if files:
-            return checkpoint
-    return None
 
 
 def go_on_from(checkpoint: Checkpoint, layout: Layout = VERL) -> None:
@@ -242,7 +217,7 @@ def keep_last(folder: Path, limit: int | None) -> None:
 
 
 def request_stop(folder: Path) -> None:
-    """Ask a running trainer to save its step and to end (`verl/trainer.py`, `easyr1/hooks.py`)."""
+    """Ask a running trainer to save its step and to end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / STOP_REQUEST).touch()
 
@@ -288,13 +263,8 @@ def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
     """Make a checkpoint the folder's `best`, which the limit on saved steps does not count and never deletes.
 
     Files are linked, so they take no room of their own until the step's folder is deleted; where the file system has no
-    links they are copied. The earlier best stays until the new one is whole.
-
-    Args:
-        facts: written to best/best.json beside the step.
-
-    Raises:
-        OSError: no room, or no right to write.
+    links they are copied. The earlier best stays until the new one is whole. `facts` are written beside the step.
+    Raises OSError where there is no room, or no right to write.
     """
     best = checkpoint.folder.parent / BEST
     with whole_folder(best) as draft:
@@ -315,7 +285,7 @@ CHOSEN_BY = ("metric", "reward", "validation")
 
 
 class Best(NamedTuple):
-    """The kept best checkpoint: its step, its validation's value, and what it was chosen by."""
+    """The kept best checkpoint, with its validation's value."""
 
     step: int
     value: float
@@ -332,7 +302,7 @@ def best_checkpoint(folder: Path) -> Best | None:
 
 
 def scalings(model: Any) -> dict[str, float]:
-    """Name of each module that a peft model adapts -> its adapter's scaling as peft has it: alpha / r, or a variant."""
+    """Name of each module that a peft model adapts -> its adapter's scaling: alpha / r, or a variant."""
     from peft.tuners.lora import LoraLayer
 
     maps = ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
@@ -400,12 +370,8 @@ def step_of(path: str) -> int | None:
 def set_again(config: Any, optimizer: Any, schedule: Any, *, rank: int, step: int | None = None) -> None:
     """Set the command's learning rate, betas and weight decay again after the checkpoint's have been loaded.
 
-    The schedule's shape needs no restoring: `LambdaLR` does not save its functions, so the command's stay.
-
-    Args:
-        config: has `lr`, `betas` and `weight_decay`.
-        rank: rank 0 prints the rate.
-        step: step of the checkpoint, if the schedule was not saved in it; the schedule then goes on from there.
+    `LambdaLR` does not save its functions, so the schedule's shape is the command's already. `step` is the checkpoint's
+    where the schedule was not saved in it; the schedule then goes on from there. Rank 0 prints the rate.
     """
     if step is not None:
         schedule.last_epoch = step

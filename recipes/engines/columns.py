@@ -1,4 +1,4 @@
-"""What an engine reads of a row: its columns, and the chat of its prompt."""
+"""The columns of a row that an engine reads, and the chat of its prompt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jinja2 import Template
-
     from recipes.config import Recipe
 
 
@@ -40,7 +38,7 @@ def chat_of(prompt: Any, template: str) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=8)
-def _format(template: str) -> Template:
+def _format(template: str) -> Any:
     from jinja2 import Template
 
     return Template(template)

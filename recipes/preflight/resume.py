@@ -26,7 +26,6 @@ from recipes.engines.checkpoints import (
     last_checkpoint,
     resumable,
     saved_steps,
-    whole_model,
 )
 from recipes.errors import RecipeError
 from recipes.files import write_whole
@@ -107,10 +106,8 @@ def start(recipe: Recipe) -> Start:
     if checkpoint is None:
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
-            model = whole_model(place)
-            known = f"; the model of step {model.step} is whole, for another run or an evaluation" if model else ""
-            what = f"no checkpoint is whole to go on from: {problems[0]}{known}"
-            raise RecipeError(what, where=str(place), fix=_begin_anew(recipe, model))
+            what = f"no checkpoint is whole to go on from: {problems[0]}"
+            raise RecipeError(what, where=str(place), fix=_begin_anew(recipe))
         if checkpoint is None:
             return Start(None, now=ours)
     elif damage := expected.damage(checkpoint):

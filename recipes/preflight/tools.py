@@ -16,7 +16,7 @@ from recipes.config.names import template_arguments
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import read_rows
 from recipes.engines.verl.tools import Tools, load_tools, schemas_of, tool_settings
-from recipes.engines.worked_answers import CALLS, messages_of
+from recipes.engines.worked_answers import TOOL_CALLS, messages_of
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config
 from recipes.preflight.child import ask
@@ -123,7 +123,7 @@ def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Exampl
     text = Path(template).read_text(encoding="utf-8") if template else None
     trusted = recipe.worker.actor.model.trust_remote_code
     tokenizer = chat_tokenizer(str(folder), text, trust_remote_code=trusted)
-    rules = Rules.of(
+    rules = Rules(
         tokenizer,
         tools,
         recipe.data.max_prompt_length,
@@ -151,7 +151,7 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
     for row in rows:
         solution = (row.get("extra_info") or {}).get("solution")
         for turn in messages_of(solution) if isinstance(solution, list) else []:
-            for call in turn.get(CALLS) or []:  # servers write arguments as text
+            for call in turn.get(TOOL_CALLS) or []:  # servers write arguments as text
                 found.setdefault(call["function"]["name"], written(call["function"]["arguments"]))
             tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
             for call in _read(rules, tokens) if turn["role"] == "assistant" else []:
@@ -168,7 +168,7 @@ def _check_schemas(prompt: list[dict[str, str]], rules: Any, where: str) -> None
 
     A format of the file's own is taught by a warm start, and needs no description.
     """
-    shown = rules.tokenizer.decode(rules.builder.build_initial_tokens(prompt, tools=rules.tools.schemas))
+    shown = rules.tokenizer.decode(rules.render(prompt))
     names = [schema["function"]["name"] for schema in rules.tools.schemas]
     missing = [name for name in names if name not in shown]
     if missing and type(rules.parser).__module__.startswith(("verl.", "recipes.")):
@@ -198,7 +198,7 @@ def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: A
             raise RecipeError(what, where=where, fix=f"let it take the role tool: {TEMPLATE}") from error
 
     conversation = Conversation(rules, prompt)
-    begin = len(rules.builder.build_initial_tokens(prompt, tools=rules.tools.schemas))
+    begin = len(rules.render(prompt))
     whole = rendered({"role": "assistant", "content": "", "tool_calls": [call]})
     if name not in rules.tokenizer.decode(whole[begin:]):  # the template writes no calls: they stand in the text
         write = getattr(rules.parser, "write", None)

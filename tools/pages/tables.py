@@ -109,7 +109,6 @@ def _runs_on(engine: str, values: dict[str, Any]) -> bool:
 ENGINE = ROOT / "recipes" / "engines" / "verl" / "engine.py"
 PLACES = {
     "model": "processes with a model",
-    "client": "processes that send weights",
     "server": "vLLM's server",
     "agent loops": "workers of agent loops",
     "driver": "driver",

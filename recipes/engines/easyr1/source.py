@@ -30,10 +30,9 @@ FIX = f"type: bash scripts/setup_env.sh easyr1 (it clones commit {COMMIT[:7]} of
 
 
 def find(environ: Mapping[str, str]) -> Path:
-    """Return the folder that holds EasyR1's `verl`: `EASYR1_HOME`, or the clone of setup_env.sh.
+    """The folder that holds EasyR1's `verl`: `EASYR1_HOME`, or the clone of setup_env.sh.
 
-    Raises:
-        RecipeError: the folder does not exist, or is not EasyR1's.
+    Raises RecipeError where the folder does not exist, or is not EasyR1's.
     """
     given = environ.get(VARIABLE)
     home = Path(given).expanduser().absolute() if given else DEFAULT
@@ -47,7 +46,7 @@ def find(environ: Mapping[str, str]) -> Path:
 
 
 def digest(home: Path) -> str:
-    """Return the SHA-256 of the source, computed as `DIGEST` was for the tested commit."""
+    """The SHA-256 of the source, as `DIGEST` is of the tested commit."""
     content = hashlib.sha256()
     for file in sorted((home / "verl").rglob("*.py"), key=lambda path: path.relative_to(home).as_posix()):
         content.update(file.read_bytes())
@@ -55,10 +54,9 @@ def digest(home: Path) -> str:
 
 
 def patched(home: Path, on_cpu: bool) -> Path:
-    """Return the folder of the patched copy, made if missing; it is named by a hash of the source and the patches.
+    """The folder of the patched copy, made if missing; it is named by a hash of the source and the patches.
 
-    Raises:
-        RecipeError: a patch does not apply, or git is not installed.
+    Raises RecipeError where a patch does not apply, or git is not installed.
     """
     patches = (PATCH, CPU_PATCH) if on_cpu else (PATCH,)
     content = digest(home) + "".join(patch.read_text(encoding="utf-8") for patch in patches)
@@ -78,7 +76,7 @@ def patched(home: Path, on_cpu: bool) -> Path:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """Run git in a folder as if no repository were above it; return the first line of its error, or empty text."""
+    """Run git in a folder as if no repository were above it; return the first line of its error, or an empty text."""
     environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
         done = subprocess.run(
@@ -104,8 +102,7 @@ def check(environ: Mapping[str, str], on_cpu: bool) -> list[str]:
 def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
     """Clone the tested commit into `target`, completely or not at all. An existing clone of that commit is kept.
 
-    Raises:
-        RecipeError: `target` holds something else, or git or the network failed.
+    Raises RecipeError where `target` holds something else, or git or the network failed.
     """
     if target.is_dir() and digest(target) == DIGEST:
         return target

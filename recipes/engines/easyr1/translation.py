@@ -1,7 +1,4 @@
-"""A recipe as EasyR1's keys, command and environment.
-
-Nearly all names are EasyR1's already; keys that only verl has must be at their default.
-"""
+"""A recipe as EasyR1's keys, command and environment."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ from recipes.paths import ROOT, python_path, run_dir
 from recipes.yaml_text import flow
 
 VALIDATION = "worker.rollout.val_override_config"
-ADAPTER = f"{ROOT / 'recipes' / 'rewards' / 'easyr1.py'}:compute_score_batch"
-"""Calls a reward of any form; its arguments name the reward."""
 ACTOR = "worker.actor"
 AVERAGES = {"token-mean": "token", "seq-mean-token-mean": "seq"}
 """worker.actor.loss_agg_mode -> EasyR1's loss_avg_mode."""
@@ -87,7 +82,8 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator
     if call := reward_call(recipe):
-        keys["worker.reward.reward_function"] = ADAPTER
+        adapter = ROOT / "recipes" / "rewards" / "easyr1.py"  # calls a reward of any form
+        keys["worker.reward.reward_function"] = f"{adapter}:compute_score_batch"
         keys["worker.reward.reward_function_kwargs"] = {"path": call[0], "arguments": call[1]}
     offload = "worker.ref.fsdp.enable_cpu_offload"
     if recipe.source_of(offload).layer == "default" and (recipe.hardware == "cpu" or recipe.n_gpus == 1):
@@ -109,7 +105,7 @@ def command(recipe: Recipe) -> list[str]:
 
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that the trainer needs besides the inherited ones. Only the trainer imports EasyR1's `verl`."""
+    """Variables that the trainer needs besides the inherited ones."""
     home = source.patched(source.find(environ), recipe.hardware == "cpu")
     folder, loggers = run_dir(recipe.experiment), list(recipe.trainer.logger)
     variables = {

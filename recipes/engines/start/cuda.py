@@ -1,7 +1,7 @@
 """Imports without CUDA, and the check that the importing process can still be forked.
 
-A child that is forked after `cuInit` cannot use the GPU. PyTorch counts devices with NVML and not with CUDA where
-`PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call CUDA while they are imported:
+PyTorch counts devices with NVML and not with CUDA where `PYTORCH_NVML_BASED_CUDA_CHECK=1`. Two modules then still call
+CUDA while they are imported:
 
 - verl/trainer/constants_ppo.py:26 (`get_device_capability()`), for the compute capability;
 - vllm-0.24.0/model_executor/layers/fla/ops/utils.py:145 (`get_available_device`), for Triton's target, which is the
@@ -34,14 +34,9 @@ class CudaWhileImporting(RuntimeError):
 
 @contextmanager
 def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int]) -> Iterator[None]:
-    """Within the context, answer the CUDA queries that imports make, and fail any call that would initialise CUDA.
+    """Within the context, answer what imports ask `torch.cuda`, and fail any call that would initialise CUDA.
 
     A module may keep a stand-in (Triton's driver does); after the context the stand-in calls the real function.
-
-    Args:
-        cuda: `torch.cuda`.
-        name: the GPU's name.
-        capability: the GPU's compute capability.
     """
     importing = True
     answers: dict[str, Any] = {"current_device": 0, "get_device_capability": capability, "get_device_name": name}
@@ -62,19 +57,13 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
 
 
 def _refuse() -> None:
-    """Stand in for `torch.cuda._lazy_init`: raise, and print the caller, since a module may catch the exception."""
-    frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
-    caller = next((each for each in reversed(frames) if "/torch/" not in each.filename), frames[-1])
-    found = f"CUDA was asked for while importing, by {caller.filename}:{caller.lineno} {caller.name}"
-    print(f"{found}, and was refused", file=sys.stderr, flush=True)
-    raise CudaWhileImporting(found)
+    """Stand in for `torch.cuda._lazy_init`: raise, and print the stack, since a module may catch the exception."""
+    traceback.print_stack(file=sys.stderr)
+    raise CudaWhileImporting("CUDA was asked for while importing, and was refused")
 
 
 def why_children_lack_cuda() -> str | None:
-    """Return why forked children cannot use CUDA, if this process has initialised it; else None.
-
-    After `cuInit` a forked child cannot use CUDA; before it, every function of the driver returns `NOT_INITIALIZED`.
-    """
+    """Return why forked children cannot use CUDA, if this process has initialised it; else None."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     loaded = next((line.split()[-1] for line in lines if DRIVER in line), None)
     status = NOT_INITIALIZED if loaded is None else ctypes.CDLL(loaded).cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p()))

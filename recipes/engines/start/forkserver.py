@@ -1,11 +1,8 @@
 """Start Python processes by forking one that has already imported torch, Ray, verl and vLLM.
 
-Those imports take ten to twenty seconds and 800 MB, and a run has eight processes that need them. The server
-imports once, before it forks, so the run pays for the imports once, and the processes share the memory.
-
-Who is who: the *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM
-start `spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the
-server has no Ray connection, no event loop and no thread that holds a lock.
+The *server* imports, listens and forks; the *driver*, its first child, runs the trainer; raylet and vLLM start
+`spawn.py`, which asks the server for a process instead of starting Python. Forking is safe here because the server has
+no Ray connection, no event loop and no thread that holds a lock.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ from recipes.engines.start import spawn
 FIXED_VARIABLES = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 """Ray's C++ code reads these once, at import, so a process can be forked only if it needs the same values."""
 SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
-"""Signals that the server handles: a child has ended; the user or the system ends the run."""
 MOST_DESCRIPTORS = 64
 REQUEST_SECONDS = 30.0
 """Longest wait for a request whose sender has connected; the server serves others afterwards."""
@@ -83,11 +79,8 @@ class ForkServer:
     def serve(self, driver: Job) -> Job:
         """Fork the driver, then a process for every request, until the driver ends.
 
-        Returns:
-            The job of the current process: the server itself, or a forked child.
-
-        Raises:
-            OSError: not even the driver can be forked.
+        Returns the job of the current process, the server or a forked child. Raises OSError where not even the driver
+        can be forked.
         """
         fixed = {name: os.environ.get(name) for name in FIXED_VARIABLES}
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -113,8 +106,7 @@ class ForkServer:
     def _fork(self, when_orphaned: int) -> int:
         """Fork a child with the handlers from before `serve`, which also handle a signal that came during the fork.
 
-        Args:
-            when_orphaned: signal that the child gets when the server ends.
+        When the server ends the child gets the signal `when_orphaned`.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -192,7 +184,7 @@ def _become(request: dict[str, Any], received: list[int], connection: socket.soc
     connection.close()
     # Ray blocks Ctrl-C in all that it starts: it is the driver's to handle.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    return lambda: _run_script(request["argv"])
+    return lambda: _run_script(request["argv"][0])
 
 
 def _take_files(received: list[int], targets: list[int], connection: socket.socket) -> socket.socket:
@@ -209,19 +201,15 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
 
 
 def _renew_libraries(threads: str) -> None:
-    """Renew in a forked process the random state and thread count that the imports fixed for all.
-
-    Args:
-        threads: number of torch's threads; "" keeps as many as there are cores.
-    """
+    """Renew in a forked process the random state and torch's thread count; "" keeps as many as there are cores."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     if threads and (torch := sys.modules.get("torch")):
         torch.set_num_threads(int(threads))
 
 
-def _run_script(argv: list[str]) -> int:
-    runpy.run_path(argv[0], run_name="__main__")
+def _run_script(path: str) -> int:
+    runpy.run_path(path, run_name="__main__")
     return 0
 
 

@@ -1,9 +1,7 @@
 """`python -m recipes.engines.start.main key=value ...`: verl's PPO entry point, with a shorter start.
 
-verl's own `verl.trainer.main_ppo` trains with the same keys, without the changes of the driver in `upstream.py`, and
-starts more slowly. Here Ray's own processes start while Python imports (`ray_head.py`); the imports happen once, in a
-process from which all others are forked (`forkserver.py`); and verl's task runner runs in the driver instead of in one
-more Ray actor.
+verl's own `verl.trainer.main_ppo` trains with the same keys, without the changes of the driver in `upstream.py`. Here
+verl's task runner runs in the driver instead of in one more Ray actor.
 """
 
 from __future__ import annotations
@@ -35,13 +33,7 @@ VERLS_OWN = ("trainer.use_v1=false", "global_profiler.tool=nsys")
 """Settings with which verl uses another task runner, or starts the task runner in another way."""
 BEFORE_RAY = ("numpy", "pandas", "pyarrow.parquet", "transformers", "peft")
 """Modules that do not import Ray; importing them fills the time in which Ray starts."""
-VERL = (
-    "ray._private.workers.setup_worker",
-    "hydra",
-    "verl.trainer.main_ppo",
-    "verl.trainer.ppo.v1",
-    "recipes.engines.verl.agent_loops",
-)
+VERL = ("ray._private.workers.setup_worker", "recipes.engines.verl.agent_loops")
 AFTER_RAY = {
     "cpu": (
         *VERL,
@@ -92,7 +84,6 @@ def forked(
         ray_init: sizes of that node.
         modules: what the processes import besides `BEFORE_RAY`.
         program: a module for `python -m`, with this process's arguments.
-        on_gpu: whether the run uses GPUs; the imports are then made without CUDA.
     """
     given, server, owner = dict(os.environ), forkserver.ForkServer(), os.getpid()
     starting = ray_head.launch(ray_init)
@@ -118,11 +109,7 @@ def forked(
 def import_all(
     modules: Sequence[str], starting: Popen[str], ray_init: dict[str, Any], on_gpu: bool
 ) -> tuple[str | None, ray_head.Head]:
-    """Import what the processes need while Ray starts.
-
-    Returns:
-        The reason why this process must not be forked, or None; and Ray's head node.
-    """
+    """Import `modules` while Ray starts; return why this process must not be forked, or None, and Ray's head node."""
     begin = time.monotonic()
     gpu = gpus.model() if on_gpu else None
     if gpu:
@@ -145,7 +132,7 @@ def import_all(
 
 
 def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
-    """Return False where the fork server must not or cannot be used; then verl and Ray start each process."""
+    """Return whether the fork server can be used; otherwise verl and Ray start each process."""
     plain = [argument.lstrip("+").lower() for argument in arguments]
     return (
         os.environ.get(SWITCH, "1") != "0"
@@ -158,7 +145,7 @@ def can_fork(ray_init: dict[str, Any], arguments: list[str]) -> bool:
 
 
 def ray_arguments(overrides: list[str]) -> dict[str, Any]:
-    """Return the plain values that the command line gives `ray_kwargs.ray_init`."""
+    """The plain values that the command line gives `ray_kwargs.ray_init`."""
     given = (override.lstrip("+").partition("=") for override in overrides)
     prefix = f"{RAY_INIT}."
     return {key.removeprefix(prefix): yaml.safe_load(value) for key, _, value in given if key.startswith(prefix)}
@@ -186,44 +173,23 @@ def train(address: str | None, in_driver: bool = True) -> int:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    from recipes.engines.verl.task_runner import TaskRunner
+    from recipes.engines.verl.agent_loops import TaskRunner
+
+    # In this process, the task runner stands behind the two calls that `run_ppo` makes of a Ray actor's class.
+    run_here = SimpleNamespace(remote=lambda config: ray.put(TaskRunner().run(config)))
+    local = SimpleNamespace(remote=lambda: SimpleNamespace(run=run_here))
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
     def run(config: Any) -> None:
-        validate_config(
-            config=config,
-            use_reference_policy=need_reference_policy(config),
-            use_critic=need_critic(config),
-        )
+        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
         if address is not None:
             with open_dict(config):  # the node has its sizes already, and Ray refuses them in a call that only connects
                 OmegaConf.update(config, RAY_INIT, {"address": address}, merge=False)
-        run_ppo(config, task_runner_class=LocalTaskRunner if in_driver else ray.remote(TaskRunner))
+        run_ppo(config, task_runner_class=local if in_driver else ray.remote(TaskRunner))
 
     run()
     ray.shutdown()
     return end_now(0)
-
-
-class LocalTaskRunner:
-    """verl's task runner in this process, behind the two calls that `run_ppo` makes of a Ray actor's class:
-    `remote()` makes an instance, and `run.remote(config)` runs it.
-
-    `run_ppo` takes the class as an argument ("for recipe to change TaskRunner").
-    """
-
-    @classmethod
-    def remote(cls) -> LocalTaskRunner:
-        return cls()
-
-    @property
-    def run(self) -> Any:
-        import ray
-
-        from recipes.engines.verl.task_runner import TaskRunner
-
-        runner = TaskRunner()
-        return SimpleNamespace(remote=lambda config: ray.put(runner.run(config)))
 
 
 def end_now(status: int) -> NoReturn:

@@ -21,7 +21,7 @@ STOP_SECONDS = 10.0
 
 @dataclass
 class Head:
-    """A running head node: its process, its address, and the process id of its raylet."""
+    """A running head node."""
 
     process: subprocess.Popen[str]
     address: str
@@ -56,8 +56,7 @@ def launch(ray_init: dict[str, Any]) -> subprocess.Popen[str]:
 def connect(process: subprocess.Popen[str], ray_init: dict[str, Any]) -> Head:
     """Wait until the head node is up; one that did not start is started once more.
 
-    Ray gives its node's helpers 15 s to import what they need, which on a busy machine or a slow disk is too little
-    the first time.
+    Ray gives its node's helpers 15 s to import what they need, too little the first time on a busy machine.
     """
     for last in (False, True):
         assert process.stdout is not None
@@ -74,8 +73,7 @@ def own_actor_ids() -> None:
 
     ray/actor.py:2938 (`ActorClassID.from_random()`) draws an id for each class under `@ray.remote`, also while a module
     is imported. That starts the generator in Ray's C++ code, and processes forked afterwards would go on with one and
-    the same sequence: two workers then "put an object that already existed", and one of them dies. Take these ids from
-    the operating system, so that each process starts a generator of its own.
+    the same sequence: two workers then "put an object that already existed", and one of them dies.
     """
     from ray import actor
 

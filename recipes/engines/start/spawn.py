@@ -56,7 +56,7 @@ def start_worker(arguments: list[str]) -> None:
 
 
 def _only_variables(context: dict[str, Any]) -> bool:
-    """True if the worker needs nothing but environment variables: not another Python, container or entry point."""
+    """Return whether the worker needs no other Python, container or entry point."""
     return not (
         context.get("command_prefix")
         or context.get("override_worker_entrypoint")
@@ -91,8 +91,8 @@ def _is_open(descriptor: int) -> bool:
 def request_fork(argv: list[str], environment: dict[str, str], descriptors: list[int]) -> tuple[socket.socket, int]:
     """Ask the server for a process with these arguments, variables and open files.
 
-    Returns:
-        The connection, over which a process of `multiprocessing` sends its exit status, and the process id, 0 if none.
+    Returns the connection, over which a process of `multiprocessing` sends its exit status, and the process id, 0 if
+    there is none.
     """
     connection = socket.socket(socket.AF_UNIX)
     request = {"argv": argv, "env": environment, "cwd": os.getcwd(), "descriptors": descriptors}

@@ -8,10 +8,6 @@ for each of 128 screenshots, eight workers were busy with it for 15 s of a step,
 
 A worker makes each of its loops once, `prompt_queue.py` keeps a prompt's rows together, and `OnlyServer` asks once for
 the one server there is: Python for each response is what limits a small model.
-
-verl loads the manager `AgentLoops` by `actor_rollout_ref.rollout.agent.agent_loop_manager_class`; its workers import
-this module, whose loops take the places of verl's in verl's registry of names; the one with tools where the recipe has
-some.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import asyncio
 import functools
 import math
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +34,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, agent_loop_tq
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_attr
@@ -52,8 +49,8 @@ from recipes.engines.verl.tools import VARIABLE, Tools, given
 PICTURES, TOKENS = "pictures", "tokens"
 
 
-async def _once(name: str, compute: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return what `compute` returns for the first response of the prompt."""
+async def _once(name: str, compute: Callable[[], Awaitable[Any]]) -> Any:
+    """The result of `compute` for the first response of the prompt."""
     tasks = SHARED.get()
     if name not in tasks:
         tasks[name] = asyncio.ensure_future(compute())
@@ -86,24 +83,29 @@ class SharedPicturesLoop(SingleTurnAgentLoop):
 class ToolLoop(ToolAgentLoop):
     """verl's loop with tools that cannot stop a worker, in `Conversation`'s turns."""
 
+    _rules: Rules | None = None
+
     def __init__(self, *args: Any, tools: Any = None, hf_model_type: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, tools=tools, hf_model_type=hf_model_type, **kwargs)
-        self._rules = Rules.of(
-            self.tokenizer,
-            Tools(tools.tools, given()),
-            self.rollout_config.prompt_length,
-            self.rollout_config.response_length,
-            model_type=hf_model_type,
-            template_arguments=self.apply_chat_template_kwargs,
-        )
+        if ToolLoop._rules is None:  # a worker has one model; of a user's subclass verl makes one for each response
+            ToolLoop._rules = Rules(
+                self.tokenizer,
+                Tools(tools.tools, given()),
+                self.rollout_config.prompt_length,
+                self.rollout_config.response_length,
+                model_type=hf_model_type,
+                template_arguments=self.apply_chat_template_kwargs,
+            )
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         """Generate and call until the response has ended."""
-        rules, metrics = self._rules, {"num_preempted": 0}
+        rules, messages, metrics = self._rules, list(kwargs["raw_prompt"]), {"num_preempted": 0}
+        assert rules is not None
         extra: dict[str, Any] = {}
         if rules.parser.stop_token_ids:
             sampling_params = {**sampling_params, "stop_token_ids": rules.parser.stop_token_ids}
-        conversation = await self.loop.run_in_executor(None, Conversation, rules, list(kwargs["raw_prompt"]))
+        prompt = await _once(f"prompt {messages}", lambda: self.loop.run_in_executor(None, rules.render, messages))
+        conversation = Conversation(rules, messages, prompt)
         request = self._make_request_id(priority, self.rollout_config.full_determinism)
         while not conversation.ended:
             with simple_timer("generate_sequences", metrics):
@@ -233,7 +235,7 @@ class OnlyServer(LLMServerClient):
 
 
 def _has_one_server(config: Any) -> bool:
-    """Whether one server takes all GPUs of verl's synchronous trainer, and the user has no router of their own."""
+    """Return whether one server takes all GPUs of verl's synchronous trainer, without a router of the user's."""
     rollout, trained = config.actor_rollout_ref.rollout, config.trainer
     if rollout.get("router_config_path"):
         return False
@@ -251,6 +253,13 @@ class AgentLoops(AgentLoopManagerTQ):
         self.agent_loop_workers_class = ray.remote(Worker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Submit prompts, of training and of validation."""
         trainer.remember_rows(prompts)
         super().generate_sequences(prompts)
+
+
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # verl decorates the class for Ray
+    """verl's task runner, which makes `AgentLoops`, with the changes of the driver made before it runs."""
+
+    def run(self, config: Any) -> Any:
+        upstream.apply("driver")
+        return super().run(config)

@@ -1,8 +1,8 @@
 """A response with calls of tools, turn by turn: its tokens and mask, what was called, and why it ended.
 
-`Conversation` decides everything; the trainer's loop (`agent_loops.py`) and the evaluation
-(`evaluation/vllm_engine.py`) only generate and call, so that both make the same tokens. Tokens are kept and never made
-from text again: of what a model samples, one response in seven has other tokens when its text is tokenised.
+The trainer's loop (`agent_loops.py`) and the evaluation (`evaluation/vllm_engine.py`) only generate and call, so that
+both make the same tokens. Tokens are kept and never made from text again: of what a model samples, one response in
+seven has other tokens when its text is tokenised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
@@ -26,11 +25,11 @@ from verl.utils.tokenizer.continuous_token_wiring import (
 from recipes.engines.verl.tools import UNREADABLE, ToolAnswer, Tools
 from recipes.errors import RecipeError
 
-# It warns that a model type has no builder of its own; `Rules.of` chooses by the template then.
+# It warns that a model type has no builder of its own; `Rules` chooses by the template then.
 logging.getLogger(continuous_token_wiring.__name__).setLevel(logging.ERROR)
 END_OF_TURN = "<|im_end|>"
 ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
-"""Why a response ended: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
+"""Ends of a response: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
 
 
 @ToolParser.register("hermes")
@@ -65,20 +64,15 @@ def _hermes(text: str, end: str) -> FunctionCall:
     return FunctionCall(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
 
 
-@dataclass(frozen=True)
 class Rules:
-    """What all conversations of a model have in common."""
+    """The common part of all conversations of a model, by its tokenizer and the `model_type` of its `config.json`.
 
-    tokenizer: Any
-    builder: Any  # verl's, which adds a tool's answer to tokens
-    parser: Any  # finds the calls in a turn
-    tools: Tools
-    prompt_length: int
-    response_length: int
+    `builder` is verl's, and adds a tool's answer to tokens; `parser` finds the calls in a turn. Raises RecipeError
+    where there is no parser of that name.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         tokenizer: Any,
         tools: Tools,
         prompt_length: int,
@@ -86,30 +80,32 @@ class Rules:
         *,
         model_type: str | None,
         template_arguments: dict[str, Any] | None = None,
-    ) -> Rules:
-        """The rules of a model, by its tokenizer and the `model_type` of its `config.json`.
-
-        Raises:
-            RecipeError: there is no parser of that name.
-        """
+    ) -> None:
+        self.tokenizer, self.tools = tokenizer, tools
+        self.prompt_length, self.response_length = prompt_length, response_length
         arguments = dict(template_arguments or {})
         family = infer_continuous_token_model_family(hf_model_type=model_type)
         if family is ContinuousTokenModelFamily.DEFAULT and _is_chatml(tokenizer, arguments):
             family = ContinuousTokenModelFamily.QWEN  # verl's default leaves out the newline after the end of a turn
-        builder = create_continuous_token_builder(tokenizer, model_family=family, chat_template_kwargs=arguments)
+        self.builder: Any = create_continuous_token_builder(
+            tokenizer, model_family=family, chat_template_kwargs=arguments
+        )
         try:
-            parser = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
+            self.parser: Any = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
         except ValueError as error:
             raise RecipeError(
                 f"there is no format of calls {tools.settings.format!r}",
                 where="worker.rollout.tool_format",
                 fix=f"name one of {', '.join(sorted(ToolParser._registry))}, or register it in the tools' file",
             ) from error
-        return cls(tokenizer, builder, parser, tools, prompt_length, response_length)
+
+    def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The tokens of a prompt, which may be longer than `prompt_length`."""
+        return list(self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas))
 
 
 def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
-    """Return whether the template ends a turn by `<|im_end|>` and a newline, which is a token of its own."""
+    """Return whether a turn ends by `<|im_end|>` and a newline, which is a token of its own."""
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], tokenize=False, **arguments
     )
@@ -119,17 +115,14 @@ def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
 class Conversation:
     """One response, from its prompt to its end.
 
-    Args:
-        messages: the prompt.
-
-    `hear` takes what the model generated after `tokens`, at most `room` tokens, and returns the calls in it; `answer`
-    takes the answers to these. When `ended` is set, `response`, `mask` and `log_probs` hold the response. `is_cut`
-    says whether the prompt lost its beginning, which verl cuts off.
+    `messages` are the prompt, and `rendered` its tokens, where `Rules.render` made them for another response already.
+    `hear` takes the model's next turn, at most `room` tokens, and `answer` the answers to its calls. When `ended` is
+    set, `response`, `mask` and `log_probs` hold the response. Of a prompt that `is_cut` verl cuts off the beginning.
     """
 
-    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]], rendered: Sequence[int] | None = None) -> None:
         self.rules, self._messages = rules, [dict(message) for message in messages]
-        prompt = rules.builder.build_initial_tokens(self._messages, tools=rules.tools.schemas)
+        prompt = rules.render(messages) if rendered is None else list(rendered)
         self.prompt: list[int] = prompt[-rules.prompt_length :]
         self.is_cut = len(prompt) > rules.prompt_length
         self.tokens = list(self.prompt)
@@ -163,7 +156,7 @@ class Conversation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What rewards and dumps get (`recipes/dumps.py`)."""
+        """The facts that rewards and dumps get (`recipes/dumps.py`)."""
         counts = {"model_turns": self._heard, "tool_calls": self.calls, "failed_calls": self.failed_calls}
         return {"turns": self.turns, **counts, "ended": self.ended}
 
@@ -184,7 +177,10 @@ class Conversation:
         text = rules.tokenizer.decode(kept, skip_special_tokens=True)
         content, calls = await rules.parser.extract_tool_calls(kept, rules.tools.kinds)
         self.turns.append({"role": "assistant", "content": text})
-        self.last_text = _without_specials(content, rules.tokenizer) if calls else text
+        self.last_text = text
+        if calls:
+            specials = rules.tokenizer.all_special_tokens
+            self.last_text = functools.reduce(lambda rest, token: rest.replace(token, ""), specials, content)
         if len(self._mask) >= rules.response_length:
             self.ended = BY_LENGTH
         elif not calls:
@@ -211,10 +207,6 @@ class Conversation:
             return
         self._messages, self.tokens, self._mask, self._log_probs = messages, merged.token_ids, mask, log_probs
         self.turns += [{"role": "tool", "content": answer.text, "failed": answer.failed} for answer in answers]
-
-
-def _without_specials(text: str, tokenizer: Any) -> str:
-    return functools.reduce(lambda rest, token: rest.replace(token, ""), tokenizer.all_special_tokens, text)
 
 
 def _as_message(call: FunctionCall) -> dict[str, Any]:

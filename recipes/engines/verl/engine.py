@@ -2,15 +2,15 @@
 
 verl imports this module in each process that holds a model, because `actor_rollout_ref.model.external_lib` names it,
 and finds the engine by `VERL_ENGINE_VENDOR` (verl/workers/engine/base.py:407 (`VERL_ENGINE_VENDOR`)): another value
-gives verl's own engine back. `upstream.py` lists what is changed besides.
+gives verl's own engine back.
 
 **The reference's memory.** verl wraps the reference model as if it were trained, with its weights in CPU memory:
 verl/workers/engine/fsdp/transformer_impl.py:433 (`CPUOffload(offload_params=True)`). Before the first pass FSDP pins
 the weights, and then as much memory again for gradients: torch/distributed/fsdp/_flat_param.py:1263
-(`flat_param._cpu_grad = torch.zeros_like(`). Here the weights are loaded in the compute dtype and
-pinned while vLLM starts, and no memory is allocated for gradients. verl would round the module's buffers together with
-the weights (verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32.
-So every pass computes the same numbers as with verl's own engine.
+(`flat_param._cpu_grad = torch.zeros_like(`). Here the weights are loaded in the compute dtype, pinned while vLLM
+starts, and have no space for gradients. verl would round the module's buffers together with the weights
+(verl/workers/engine/fsdp/transformer_impl.py:333 (`module.to(torch_dtype)`)); here they stay in float32, so that every
+pass computes the numbers of verl's own engine.
 
 **Adapters.** FSDP2 decides at the first pass in which dtype gradients are summed and stored, from the weights that are
 trainable then: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py:313 (`self._init_mp_dtypes()`). With adapters
@@ -22,7 +22,6 @@ the adapters are switched off.
 from __future__ import annotations
 
 import copy
-import functools
 import importlib.util
 import sys
 import time
@@ -50,9 +49,6 @@ from recipes.engines.verl.translation import LINEAR_CYCLES, VENDOR
 class RecipesEngine(FSDPEngineWithLMHead):
     """Actor and reference."""
 
-    _shows_once: bool
-    """Return whether the model has a vision tower that takes a picture of several responses once."""
-
     def _build_module(self) -> torch.nn.Module:
         """Compile Triton's head once; load weights that are never trained in their compute dtype.
 
@@ -65,12 +61,12 @@ class RecipesEngine(FSDPEngineWithLMHead):
 
             compile_once(kernels)
         module = read_weights(self, super()._build_module)
-        self._shows_once = pictures.prepare_tower(module)
+        self._shows_once: bool = pictures.prepare_tower(module)
         return module
 
     def _build_lora_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Keep adapters in float32; verl rounds them to the dtype of the weights below, where they hardly learn."""
-        adapted: torch.nn.Module = super()._build_lora_module(module)
+        adapted = super()._build_lora_module(module)
         trained = PrecisionType.to_dtype(self.engine_config.model_dtype or "fp32")
         for parameter in adapted.parameters():
             if parameter.requires_grad:
@@ -79,7 +75,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Keep a reference without space for gradients, pinned while vLLM starts."""
-        wrapped: torch.nn.Module = super()._build_fsdp_module(module)
+        wrapped = super()._build_fsdp_module(module)
         if self.engine_config.forward_only and isinstance(wrapped, FullyShardedDataParallel):
             freeze(wrapped)
         return wrapped
@@ -119,8 +115,7 @@ class RecipesEngine(FSDPEngineWithLMHead):
         """Initialise FSDP2 before the adapters are switched off; otherwise the first backward pass fails."""
         if isinstance(self.module, FSDPModule):
             self.module._get_fsdp_state()._lazy_init()  # does nothing from the second time on
-        context: AbstractContextManager[None] = super().disable_adapter()
-        return context
+        return super().disable_adapter()
 
 
 def on_a_line(step: int, warmup: int, total: int, least: float) -> float:
@@ -143,16 +138,12 @@ which are to tensors with one number a token."""
 
 
 def compile_once(kernels: Any) -> None:
-    """Tell Triton not to specialise kernels on these arguments, before the first call of a kernel.
+    """Tell Triton not to specialise verl's `kernels` on these arguments, before the first call of one.
 
-    Triton compiles one variant of a kernel for numbers divisible by 16, one for 1 and one for all others, and likewise
-    for aligned and other pointers. Passes differ in their tokens, so a run's first update compiled nine variants of
-    verl's backward kernel (verl/utils/kernel/kernels.py:1388
-    (`def efficient_entropy_backward_kernel_general_d_logits_split_N`)), 1.7 to 2.1 s each. These numbers only bound
-    loops and masks: the kernel is as fast without the distinction.
-
-    Args:
-        kernels: the module `verl.utils.kernel.kernels`. Without Triton nothing is changed.
+    Triton compiles a variant of a kernel for numbers divisible by 16, for 1 and for all others, and likewise for
+    pointers. Passes differ in their tokens, so a run's first update compiled nine variants of verl's backward kernel
+    (verl/utils/kernel/kernels.py:1388 (`def efficient_entropy_backward_kernel_general_d_logits_split_N`)), 1.7 to 2.1 s
+    each. These numbers only bound loops and masks: the kernel is as fast without the distinction.
     """
     for name in KERNELS:
         compiled = getattr(kernels, name)  # an autotuner around the compiled function
@@ -166,8 +157,7 @@ def compile_once(kernels: Any) -> None:
 class FrozenHandle(FlatParamHandle):
     """FSDP's handle of one unit whose weights are never trained; `freeze` turns an ordinary handle into one."""
 
-    pinned: Future[torch.Tensor]
-    """This rank's share of the weights, in pinned memory."""
+    pinned: Future[torch.Tensor]  # this rank's share of the weights
 
     @property
     def _uses_param_mixed_precision(self) -> bool:
@@ -196,17 +186,12 @@ class FrozenHandle(FlatParamHandle):
 def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """Build verl's module, with weights that are never trained in their compute dtype, and buffers in float32.
 
-    Args:
-        engine: verl's `FSDPEngine`; a reference, or a base below adapters, is never trained.
-        build: the engine's `_build_module`.
-
-    Returns:
-        The module. If the user asked for weights in another dtype than float32, they have that dtype.
+    A reference, or a base below adapters, is never trained. Where the user asked for weights in another dtype than
+    float32, they have that dtype.
     """
     configured, patch = engine.engine_config, transformer_impl.apply_monkey_patch
-    is_float32 = configured.model_dtype is None or PrecisionType.to_dtype(configured.model_dtype) == torch.float32
     chosen = configured.model_dtype or "fp32"
-    if is_float32 and (configured.forward_only or engine._is_lora):
+    if PrecisionType.to_dtype(chosen) == torch.float32 and (configured.forward_only or engine._is_lora):
         chosen = (configured.mixed_precision or {}).get("param_dtype", "bf16")
     dtype = PrecisionType.to_dtype(chosen)
     if dtype == torch.float32:
@@ -219,19 +204,22 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
         for each in model.modules():
             buffers.extend((each, name, buffer) for name, buffer in each._buffers.items() if buffer is not None)
 
-    engine.engine_config = _loading(configured, chosen)
-    transformer_impl.apply_monkey_patch = keep_buffers
-    try:
-        module = build()
-    finally:
-        engine.engine_config, transformer_impl.apply_monkey_patch = configured, patch
-    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
-        # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
-        engine.engine_config = _loading(configured, "fp32")
+    def build_in(name: str) -> torch.nn.Module:
+        engine.engine_config = copy.copy(configured)
+        object.__setattr__(engine.engine_config, "model_dtype", name)  # verl freezes the field
         try:
-            module = build()
+            return build()
         finally:
             engine.engine_config = configured
+
+    transformer_impl.apply_monkey_patch = keep_buffers
+    try:
+        module = build_in(chosen)
+    finally:
+        transformer_impl.apply_monkey_patch = patch
+    if any(buffer.dtype in (torch.bfloat16, torch.float16) for _, _, buffer in buffers):
+        # This architecture computes buffers in the dtype of its weights: build it in float32, and round the weights.
+        module = build_in("fp32")
         for parameter in module.parameters():
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
@@ -239,13 +227,6 @@ def read_weights(engine: Any, build: Callable[[], torch.nn.Module]) -> torch.nn.
     for each, name, buffer in buffers:
         each._buffers[name] = buffer
     return module
-
-
-def _loading(config: Any, dtype: str) -> Any:
-    """A copy of verl's configuration that loads weights in another dtype."""
-    config = copy.copy(config)
-    object.__setattr__(config, "model_dtype", dtype)  # verl freezes the field
-    return config
 
 
 def freeze(module: FullyShardedDataParallel) -> None:
@@ -276,13 +257,9 @@ def _pin(handles: Iterable[FrozenHandle]) -> None:
     print(f"pinned {size / 1e9:.1f} GB of the reference in {seconds:.1f} s", file=sys.stderr, flush=True)
 
 
-@functools.cache
-def register() -> None:
-    """Make verl choose the losses of `on_policy.py`, packed attention where flash-attn is missing, and our changes."""
-    on_policy.register()
-    if importlib.util.find_spec("flash_attn") is None:
-        packed_attention.register()
-    upstream.apply_to_loaded()
-
-
-register()
+on_policy.register()
+if importlib.util.find_spec("flash_attn") is None:
+    packed_attention.register()
+upstream.apply("model")
+if upstream.SERVER in sys.modules:  # it is not imported for its changes: that takes seconds
+    upstream.apply("server")

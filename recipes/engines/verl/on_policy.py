@@ -25,12 +25,8 @@ Loss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 def on_policy(loss: Loss) -> Loss:
     """A policy loss of verl whose old log-probabilities are the current ones.
 
-    Args:
-        loss: as verl registers it (verl/trainer/ppo/core_algos.py, `register_policy_loss`).
-
-    Returns:
-        A loss with the same arguments, where `old_log_prob` holds vLLM's log-probabilities (responses, tokens). Its
-        metrics have `rollout_corr/...`, which verl computes from the old pass otherwise.
+    Its `old_log_prob` holds vLLM's log-probabilities (responses, tokens), and its metrics `rollout_corr/...`, which
+    verl computes from the old pass otherwise.
     """
 
     @functools.wraps(loss)

@@ -18,18 +18,13 @@ from torch.nn import functional
 PATCHES, GRID = "pixel_values", "image_grid_thw"
 """The image processor's features: float32 (patches, channels x frames x pixels of a patch), and (pictures, 3)."""
 BYTES, DIGESTS = "pixel_bytes", "picture_digests"
-"""What `pack` makes of patches: uint8 (patches, channels x pixels of a patch), and int64 (pictures, 2)."""
+"""`pack` makes these of patches: uint8 (patches, channels x pixels of a patch), and int64 (pictures, 2)."""
 
 
 def pack(features: Mapping[str, Any], processor: Any) -> dict[str, Any]:
-    """Return features with bytes and digests of the pictures in place of patches.
+    """The image processor's features with bytes and digests of the pictures in place of patches.
 
-    Args:
-        features: what the image processor made.
-        processor: the model's processor, with this image processor.
-
-    Returns:
-        The features as they are where bytes would not give back exactly these patches.
+    They stay as they are where bytes would not give back exactly these patches.
     """
     images, patches = processor.image_processor, features.get(PATCHES)
     frames = getattr(images, "temporal_patch_size", None)
@@ -47,7 +42,7 @@ def pack(features: Mapping[str, Any], processor: Any) -> dict[str, Any]:
 
 
 def unpack(pixels: torch.Tensor, processor: Any) -> torch.Tensor:
-    """Return the patches, float32, of the bytes that `pack` made of them; on the device of the bytes."""
+    """The patches, float32, of the bytes that `pack` made of them; on the device of the bytes."""
     mean, deviation = _colours(processor.image_processor, pixels.device)
     first = (pixels.unflatten(1, (mean.size(1), -1)).float() - mean) / deviation
     return first[:, :, None].expand(-1, -1, processor.image_processor.temporal_patch_size, -1).flatten(1)
@@ -62,10 +57,9 @@ def _colours(images: Any, device: torch.device) -> tuple[torch.Tensor, torch.Ten
 
 
 def show(inputs: dict[str, Any], processor: Any, *, once: bool) -> None:
-    """Replace packed pictures in a model's arguments by patches, in place.
+    """Replace packed pictures in the arguments of a model's forward by patches, in place.
 
     Args:
-        inputs: arguments of the model's forward, of the responses of a pass.
         once: whether the model's tower went through `show_once`. A picture that several responses have then comes
             once, and the grid gets a fourth column, the number of each response's picture.
     """
@@ -83,11 +77,9 @@ def show(inputs: dict[str, Any], processor: Any, *, once: bool) -> None:
 
 
 def show_once(tower: torch.nn.Module) -> None:
-    """Let a vision tower take a grid with a fourth column, as `show` makes it.
+    """Let the tower of Qwen2-VL or Qwen2.5-VL take a grid with a fourth column, as `show` makes it.
 
-    Args:
-        tower: the tower of Qwen2-VL or Qwen2.5-VL. It returns features of all pictures, those of several responses
-            repeated, and sums their gradients.
+    It returns features of all pictures, those of several responses repeated, and sums their gradients.
     """
     forward = tower.forward
 

@@ -1,8 +1,7 @@
 """verl's replay buffer, polled every 0.05 s, with a limit on refills; `trainer.v1.sampler.custom_sampler` names it.
 
 verl asks every 2.0 s whether the responses are finished (verl/trainer/ppo/v1/replay_buffer.py:409
-(`time.sleep(self.poll_interval)`)), so generation times are rounded up to steps of 2 s: up to 2 s are lost
-in every step and validation.
+(`time.sleep(self.poll_interval)`)): up to 2 s are lost in every step and validation.
 
 Where the reward raises for a response, verl drops the response, fills the batch up with copies, and only logs that
 (verl/trainer/ppo/v1/agent_loop_tq.py:140 (`status = "failure"`)). Here such a response ends the run.
@@ -29,14 +28,10 @@ class BoundedReplayBuffer(ReplayBuffer):
     """`ReplayBuffer` that gives a step up after `max_num_gen_batches` batches of prompts; 0 or less: never.
 
     verl gives a custom buffer no group filter (verl/trainer/ppo/v1/trainer_base.py:165 (`if not has_custom_sampler`)),
-    so the translation passes the same keys in `sampler_kwargs`; they act as on verl's own buffer.
+    so `sampler_kwargs` has the same keys.
     """
 
     filter_groups_metric: str | None
-    pending_keys: dict[str, set[str]]
-    running_keys: dict[str, set[str]]
-    failure_keys: dict[str, set[str]]
-    sync_refill_failed_groups: bool
 
     def __init__(
         self, *, sampler_kwargs: Any, refill_fn: Any = None, poll_interval: float = POLL_SECONDS, **kwargs: Any
@@ -44,12 +39,10 @@ class BoundedReplayBuffer(ReplayBuffer):
         given = sampler_kwargs or {}
         groups = given.get("filter_groups") or {}
         self._most = max(0, int(groups.get("max_num_gen_batches") or 0)) if groups.get("enable") else 0
-        self._replaced = 0
-        self._refill = refill_fn
-        refill = None if refill_fn is None else self._refill_within_bounds
+        self._replaced, self._refill = 0, refill_fn
         super().__init__(
             sampler_kwargs=sampler_kwargs,
-            refill_fn=refill,
+            refill_fn=None if refill_fn is None else self._refill_within_bounds,
             poll_interval=poll_interval,
             **_filtering(given),
             **kwargs,
@@ -76,16 +69,14 @@ class BoundedReplayBuffer(ReplayBuffer):
             finished = self.finished_keys[partition_id]
             key = next((key for key in self.partitions[partition_id] if key.split("_")[0] in finished), None)
             if key is not None:
-                data = replay_buffer.tq.kv_batch_get(
-                    keys=[key], partition_id=partition_id, select_fields=["extra_fields"]
-                )
+                asked = {"partition_id": partition_id, "select_fields": ["extra_fields"]}
+                data = replay_buffer.tq.kv_batch_get(keys=[key], **asked)
                 fields = next(iter(data["extra_fields"]))
                 parts = getattr(fields, "data", fields).get("reward_extra_info", {})
                 self.filter_groups_metric = filter_metric(self.filter_groups_metric, parts)
         return super()._dapo_filtered_keys(partition_id)
 
     def _refill_within_bounds(self, prompts: int) -> Any:
-        """Submit fresh prompts, at most as many as the bound leaves."""
         prompts = min(prompts, self._left()) if self._most else prompts
         self._replaced += prompts
         return self._refill(prompts) if prompts else None

@@ -1,8 +1,8 @@
 """verl's supervised trainer: its rows, tokenised as whole conversations, and its start on CPUs.
 
 verl tokenises each message alone and raises where the pieces differ from the conversation
-(verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)). With Qwen3's template they differ: the template
-puts an empty `<think>` block in front of the last answer only.
+(verl/utils/dataset/multiturn_sft_dataset.py:425 (`def sanity_check`)), as with Qwen3's template, which puts an empty
+`<think>` block in front of the last answer only.
 
 On CPUs `torch.distributed.run` starts this module in place of `verl.trainer.sft_trainer`.
 """
@@ -21,8 +21,6 @@ from recipes.engines.worked_answers import answer_spans, unpacked
 class WholeConversations(MultiTurnSFTDataset):
     """Trains on the answer, from the first message after the last of the user: its tools' messages are masked."""
 
-    tokenizer: Any
-    apply_chat_template_kwargs: Any
     tools: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,8 +51,7 @@ class WholeConversations(MultiTurnSFTDataset):
         return torch.tensor(ids), torch.tensor(mask), torch.ones(len(ids), dtype=torch.long), {}
 
 
-def train_on_cpus() -> None:
-    """Run verl's trainer with gloo alone."""
+if __name__ == "__main__":
     from verl.trainer import sft_trainer
     from verl.utils import distributed
 
@@ -64,7 +61,3 @@ def train_on_cpus() -> None:
     # verl names the CPU twice, which torch refuses
     distributed.initialize_global_process_group = lambda: torch.distributed.init_process_group("cpu:gloo")
     sft_trainer.main()
-
-
-if __name__ == "__main__":
-    train_on_cpus()

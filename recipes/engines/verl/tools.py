@@ -1,8 +1,8 @@
 """A recipe's tools: a Python file that is loaded by path, and calls of its functions that are limited and never raise.
 
 A tool is a function with types and a docstring in Google's form, marked by verl's `function_tool`; where the file marks
-none, every public function that it defines is a tool. A tool gets the arguments that the model wrote, checked against
-its types, and returns a text. verl's own loop has no limit of time, and runs tools in the threads that tokenise.
+none, every public function that it defines is a tool. verl's own loop has no limit of time, and runs tools in the
+threads that tokenise.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pydantic import ValidationError, validate_call
 
 from recipes.config import Recipe
 from recipes.errors import RecipeError
+from recipes.files import json_sha256, sha256
+from recipes.rewards.identity import own_files
 from recipes.rewards.loading import load_reward
 
 VARIABLE = "RECIPES_TOOLS"
@@ -49,10 +51,8 @@ class ToolSettings:
 def tool_settings(recipe: Recipe) -> ToolSettings | None:
     """The recipe's settings; None where it has no tools."""
     rollout = recipe.worker.rollout
-    if not rollout.tools:
-        return None
     limits = (rollout.max_turns, rollout.tool_seconds, rollout.max_tool_characters)
-    return ToolSettings(rollout.tools, rollout.tool_format, *limits)
+    return ToolSettings(rollout.tools, rollout.tool_format, *limits) if rollout.tools else None
 
 
 def environment(recipe: Recipe) -> dict[str, str]:
@@ -69,8 +69,7 @@ def given() -> ToolSettings:
 def load_tools(file: str) -> list[Any]:
     """The tools of a file, as verl's `FunctionTool`s in the order of their names.
 
-    Raises:
-        RecipeError: there is no such file, it fails at import, has no tool, or a function has no types or docstring.
+    Raises RecipeError for a file that is missing, fails at import or has no tool, and a function without types or text.
     """
     from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 
@@ -110,19 +109,14 @@ def schemas_of(tools: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 class ToolAnswer(NamedTuple):
-    """What the model reads after a call."""
+    """The text that the model reads after a call, and whether the call failed."""
 
     text: str
     failed: bool
 
 
 class Tools:
-    """Calls tools; each call answers with a text in bounded time, whatever the tool does.
-
-    Args:
-        tools: what `load_tools` returns.
-        settings: with the limits: seconds of a call, and characters of its answer, the mark of a cut included.
-    """
+    """Calls the tools of `load_tools`; each call answers with a text in bounded time, whatever the tool does."""
 
     def __init__(self, tools: Sequence[Any], settings: ToolSettings) -> None:
         self.settings, self.schemas = settings, schemas_of(tools)
@@ -167,11 +161,11 @@ class Tools:
 
 
 def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> tuple[str, bool]:
-    """What a call returns or why it fails, and whether it failed."""
+    """The text that a call returns, or why it fails, and whether it failed."""
     try:
         result = function(**named)
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         return f"Error: the arguments do not fit {name}: {problems}", True
@@ -182,13 +176,6 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> 
     return result, False
 
 
-async def _awaited(result: Any) -> Any:
-    return await result
-
-
 def file_digest(file: str) -> str:
     """A digest of a tools' file and of the files beside it that it loads."""
-    from recipes.files import json_sha256, sha256
-    from recipes.rewards.identity import own_files
-
     return json_sha256([sha256(each) for each in own_files(Path(file))])

@@ -1,11 +1,9 @@
 """verl's trainer with the row's id, its data source and the reward's whole result in every line of its dumps.
 
 verl identifies a response by a `uid` that it draws anew for every batch, so a question cannot be found again in the
-next validation, and verl's training dumps keep only the score of a reward's result. `upstream.py` has `Trainer`
-registered, and verl's manager of agent loops (`agent_loops.py`), through which all prompts pass in the same process,
-tells it their rows. `recipes/dumps.py` documents what a line has.
-
-verl's hook `trainer.checkpoint_callback_class` loads `EndInOrder` or `ExactModels`.
+next validation, and verl's training dumps keep only the score of a reward's result. verl's manager of agent loops
+(`agent_loops.py`), through which all prompts pass in the same process, tells `Trainer` their rows. `recipes/dumps.py`
+documents what a line has.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ class Trainer(PPOTrainerSync):
     """verl's synchronous trainer.
 
     verl/trainer/ppo/v1/trainer_base.py:1262 (`def _dump_generations`) and
-    verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write neither a row's id nor its data source.
-    `_log_rollout_data` reads scores and ground truths from the transfer queue, but not the reward's result.
+    verl/trainer/ppo/v1/trainer_base.py:1297 (`def _log_rollout_data`) write neither a row's id nor its data source, and
+    the second does not read the reward's result.
     """
 
     _results: dict[str, dict[str, Any]]
@@ -70,24 +68,19 @@ class Trainer(PPOTrainerSync):
         actor, rollout, ref = (self.config.actor_rollout_ref[part] for part in ("actor", "rollout", "ref"))
         if self.processor is None or not actor.use_dynamic_bsz or actor.shuffle:
             return batch
-        groups: dict[str, list[int]] = {}
+        by_uid: dict[str, list[int]] = {}
         for position, key in enumerate(batch.keys):
-            groups.setdefault(_uid(key), []).append(position)
+            by_uid.setdefault(_uid(key), []).append(position)
+        groups, lengths = list(by_uid.values()), [tag["seq_len"] for tag in batch.tags]
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-        tokens = [sum(batch.tags[row]["seq_len"] for row in rows) for rows in groups.values()]
-        budgets = (
-            actor.ppo_max_token_len_per_gpu,
-            rollout.log_prob_max_token_len_per_gpu,
-            ref.log_prob_max_token_len_per_gpu,
-        )
-        sizes = {len(rows) for rows in groups.values()}
+        tokens = [sum(lengths[row] for row in rows) for rows in groups]
+        of_log_probs = min(part.log_prob_max_token_len_per_gpu for part in (rollout, ref))
         divides = not (len(groups) % ranks or actor.ppo_mini_batch_size % ranks)
-        if sizes != {rollout.n} or not divides or max(tokens) > min(budgets):
+        fits = max(tokens) <= min(actor.ppo_max_token_len_per_gpu, of_log_probs)
+        if {len(rows) for rows in groups} != {rollout.n} or not divides or not fits:
             return batch
-        members = list(groups.values())
         parts = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
-        order = [[row for group in part for row in members[group]] for part in parts]
-        lengths = [tag["seq_len"] for tag in batch.tags]
+        order = [[row for group in part for row in groups[group]] for part in parts]
         metrics.update(log_seqlen_unbalance(seqlen_list=lengths, partitions=order, prefix="global_seqlen"))
         batch.reorder([row for rows in order for row in rows])
         self._together = rollout.n
@@ -112,9 +105,7 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _without_texts(self, batch: Any) -> Any:
-        """Select the columns that a model's pass reads: tensors, and the images where it is a vision model.
-
-        Rows that `_balance_batch` kept together stay so in each pass.
+        """Select the columns that a model's pass reads, and keep the rows together that `_balance_batch` did.
 
         verl sends each pass the rows' texts and dictionaries too, and builds one object for each of them:
         verl/utils/transferqueue_utils.py:309 (`fields = meta.fields`).
@@ -133,15 +124,7 @@ class Trainer(PPOTrainerSync):
             dump.result()
         return metrics
 
-    def _dump_generations(
-        self,
-        inputs: list[str],
-        outputs: list[str],
-        gts: list[Any],
-        scores: list[float],
-        reward_extra_infos_dict: dict[str, list[Any]],
-        dump_path: str,
-    ) -> None:
+    def _dump_generations(self, *, reward_extra_infos_dict: dict[str, list[Any]], **given: Any) -> None:
         """Add the row's id, its data source and the reward's result to each line."""
         keys = reward_extra_infos_dict["uid"]
         lines = [{**self._results.get(key, {}), **_known.get(_uid(key), {})} for key in keys]
@@ -151,7 +134,7 @@ class Trainer(PPOTrainerSync):
         columns = {**parts, **added}
         if ENDED in columns:  # a conversation, whose turns travelled as text
             columns[TURNS] = [json.loads(turns or "[]") for turns in columns[TURNS]]
-        super()._dump_generations(inputs, outputs, gts, scores, columns, dump_path)
+        super()._dump_generations(reward_extra_infos_dict=columns, **given)
         for key in keys:
             _known.pop(_uid(key), None)
 
@@ -183,8 +166,7 @@ def _uid(key: str) -> str:
 class EndInOrder(CheckpointCallback):
     """Keeps to the limit on saved steps over all starts, and ends the run after a step if a stop was requested.
 
-    verl has no key for that. `PPOTrainer.fit` loops while `global_steps <= total_training_steps`, and passes the
-    trainer to this callback.
+    verl has no key for that. `PPOTrainer.fit` loops while `global_steps <= total_training_steps`.
     """
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **kwargs: Any) -> None:

@@ -30,14 +30,9 @@ ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor
 EXTERNAL = "actor_rollout_ref.model.external_lib"
 LOSS = f"{ACTOR}.policy_loss.loss_mode"
 RAY_INIT = "ray_kwargs.ray_init"
-ENGINE = "recipes.engines.verl.engine"
-"""Module that verl imports in each process that holds a model on GPUs."""
-VENDOR = "recipes"
-"""Vendor name under which `ENGINE` registers its engine class."""
 # Defined here, because the modules that use them import torch or verl.
-AGENT_LOOPS = "recipes.engines.verl.agent_loops.AgentLoops"
-"""verl's manager of agent loops, with this repository's loops, and the ids of rows for the dumps."""
-GIVEN_TOOLS = str(Path(__file__).with_name("given_tools.py"))
+VENDOR = "recipes"
+"""Vendor name under which `engine.py` registers its engine class."""
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
 LINEAR_CYCLES = 0.0
@@ -47,8 +42,8 @@ LINEAR_CYCLES = 0.0
 def translate(recipe: Recipe) -> dict[str, Any]:
     """verl's dotted keys. The CPU plug-in's keys override translated ones; keys below `verl` override both.
 
-    Raises RecipeError where verl cannot do what a key asks. Of a recipe for EasyR1, whose warm start verl makes, what
-    only EasyR1 can do is left out.
+    What only EasyR1 can do is left out, since verl makes the warm start of its recipes. Raises RecipeError where verl
+    cannot do what a key asks.
     """
     if recipe.engine == "verl":
         require_supported(recipe, "verl")
@@ -68,13 +63,13 @@ def translate(recipe: Recipe) -> dict[str, Any]:
 
 
 def _of_plug_in(recipe: Recipe) -> dict[str, Any]:
-    """The keys of the plug-in for CPUs, without those that a variable or an argument sets."""
+    """The keys of the plug-in for CPUs that no variable or argument sets."""
     by_user = {name for name, (_, source) in _entries_said(recipe).items() if source.by_user}
     return {name: value for name, value in settings.keys(recipe).items() if name not in by_user}
 
 
 def _entries_said(recipe: Recipe) -> dict[str, tuple[Any, Source]]:
-    """verl's names of the entries of the recipe's free mappings, with their values and the layer that set them."""
+    """The entries of the recipe's free mappings: verl's name -> value, and the layer that set it."""
     return {
         f"{leaf.info.verl[0]}.{name}": (value, recipe.source_of(path))
         for path, leaf in leaves(Recipe).items()
@@ -89,7 +84,7 @@ def trainer_mode(recipe: Recipe) -> str:
 
 
 def _renamed(recipe: Recipe) -> dict[str, Any]:
-    """Return the keys that verl has, under its names; values are copied, or converted to verl's form."""
+    """The keys that verl has, under its names, values copied or converted to verl's form."""
     keys: dict[str, Any] = {}
     for path, leaf in leaves(Recipe).items():
         if leaf.info.computed or not leaf.info.verl or path in LAUNCHERS or not recipe.uses(path):
@@ -122,17 +117,16 @@ def _algorithm(recipe: Recipe) -> dict[str, Any]:
 
 
 def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
-    """Return the keys that skip the pass for old log-probabilities: the losses of `on_policy.py` use the current ones.
+    """The keys that skip the pass for old log-probabilities: the losses of `on_policy.py` use the current ones.
 
     With `recompute_old_log_probs` null the pass is skipped where the update's log-probabilities can replace it. verl's
     asynchronous trainers, whose responses are of older weights, always keep it.
     """
-    actor = recipe.worker.actor
-    if trainer_mode(recipe) != "sync":
-        return {}
-    by_verls_name = any(name.startswith(("algorithm.rollout_correction", LOSS)) for name in native(recipe))
-    recompute = actor.recompute_old_log_probs
-    if recompute or (recompute is None and (by_verls_name or not objective.update_suffices(recipe))):
+    actor, recompute = recipe.worker.actor, recipe.worker.actor.recompute_old_log_probs
+    if recompute is None:
+        by_verls_name = any(name.startswith(("algorithm.rollout_correction", LOSS)) for name in native(recipe))
+        recompute = by_verls_name or not objective.update_suffices(recipe)
+    if recompute or trainer_mode(recipe) != "sync":
         return {}
     return {
         "algorithm.rollout_correction.bypass_mode": True,
@@ -143,9 +137,9 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
 
 def _kernels(recipe: Recipe) -> dict[str, Any]:
     """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; and fused Adam."""
-    fused, model = recipe.worker.actor.use_fused_kernels, model_shape(recipe.worker.actor.model.model_path)
     keys: dict[str, Any] = {}
-    if fused:
+    if recipe.worker.actor.use_fused_kernels:
+        model = model_shape(recipe.worker.actor.model.model_path)
         kernel = "torch" if model and model.hidden % FUSED_WIDTH else "triton"
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
     if recipe.worker.actor.optim.fused:
@@ -154,16 +148,16 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changes(recipe: Recipe) -> dict[str, Any]:
-    """Return the module that registers the engine (on CPUs the plug-in names its own), and the agent loops."""
-    keys = {f"{ROLLOUT}.agent.agent_loop_manager_class": AGENT_LOOPS}
+    """The agent loops, and on GPUs the module that registers the engine; the plug-in for CPUs names its own."""
+    keys = {f"{ROLLOUT}.agent.agent_loop_manager_class": "recipes.engines.verl.agent_loops.AgentLoops"}
     if recipe.worker.rollout.tools:
-        keys[f"{ROLLOUT}.multi_turn.function_tool_path"] = GIVEN_TOOLS
+        keys[f"{ROLLOUT}.multi_turn.function_tool_path"] = str(Path(__file__).with_name("given_tools.py"))
         keys[f"{ROLLOUT}.agent.default_agent_loop"] = "tool_agent"
-    return keys | ({EXTERNAL: ENGINE} if recipe.hardware == "gpu" else {})
+    return keys | ({EXTERNAL: "recipes.engines.verl.engine"} if recipe.hardware == "gpu" else {})
 
 
 def notes(recipe: Recipe) -> list[str]:
-    """Return notes on what the plug-in for CPUs replaces, on another trainer of verl's, and on unchanged verl."""
+    """Notes on what the plug-in for CPUs replaces, on another trainer of verl's, and on unchanged verl."""
     if recipe.engine != "verl":
         return []
     said, plug_in = _entries_said(recipe), _of_plug_in(recipe) if recipe.hardware == "cpu" else {}
@@ -182,10 +176,10 @@ def notes(recipe: Recipe) -> list[str]:
     from recipes.engines.verl import upstream
 
     left = [each.apply.__name__ for each in upstream.CHANGES if not each.needed]
-    lines += [
+    lines.append(
         "RECIPES_PATCHES=0: verl as it is, every process started anew, without the registered engine, its own sampler "
         f"and {', '.join(left)} (docs/ARCHITECTURE.md has what each is for)"
-    ]
+    )
     if recipe.worker.actor.model.lora.rank:
         lines.append("the saved model keeps its adapters apart, and neither vLLM nor an evaluation loads it")
     return lines
@@ -202,46 +196,45 @@ def _data(recipe: Recipe) -> dict[str, Any]:
 
 
 def _schedules(recipe: Recipe) -> dict[str, Any]:
-    """Return the linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles, and no share
-    of a warm-up beside 0 steps of it, for which verl would take the share."""
-    linear = recipe.worker.actor.optim.lr_scheduler_type == "linear"
-    no_share = {f"{ACTOR}.optim.lr_warmup_steps_ratio": 0.0} if recipe.worker.actor.optim.lr_warmup_steps == 0 else {}
-    if linear and not recipe.trainer.patches:
-        raise recipe.error(
-            "verl 0.9.1 as it is has no linear schedule",
-            "set LR_SCHEDULER_TYPE to constant or cosine, or leave RECIPES_PATCHES=0 out",
-            "worker.actor.optim.lr_scheduler_type",
-            "trainer.patches",
-        )
-    return no_share | ({f"{ACTOR}.optim.num_cycles": LINEAR_CYCLES} if linear else {})
+    """The linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles, and no share of a
+    warm-up beside 0 steps of it, for which verl would take the share."""
+    optim, keys = recipe.worker.actor.optim, {}
+    if optim.lr_warmup_steps == 0:
+        keys[f"{ACTOR}.optim.lr_warmup_steps_ratio"] = 0.0
+    if optim.lr_scheduler_type == "linear":
+        keys[f"{ACTOR}.optim.num_cycles"] = LINEAR_CYCLES
+        if not recipe.trainer.patches:
+            raise recipe.error(
+                "verl 0.9.1 as it is has no linear schedule",
+                "set LR_SCHEDULER_TYPE to constant or cosine, or leave RECIPES_PATCHES=0 out",
+                "worker.actor.optim.lr_scheduler_type",
+                "trainer.patches",
+            )
+    return keys
 
 
 def _precision(recipe: Recipe) -> dict[str, Any]:
     """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
-    places = {"actor": f"{ACTOR}.fsdp_config", "ref": f"{REF}.fsdp_config"}
-    keys: dict[str, Any] = {}
-    for role, place in places.items():
-        network = getattr(recipe.worker, role)
-        fsdp, key = network.fsdp, f"worker.{role}.fsdp.enable_cpu_offload"
-        if role != "ref":  # verl always keeps a forward-only model in CPU memory
-            if fsdp.enable_cpu_offload and network.strategy != "fsdp2":
-                raise RecipeError(
-                    f"verl cannot do {key} with worker.{role}.strategy fsdp: gradients would be wrong when they "
-                    "accumulate",
-                    where=recipe.source_of(key).where,
-                    fix=f"set worker.{role}.strategy to fsdp2, or use worker.{role}.offload.offload_params",
-                )
-            keys[f"{place}.offload_policy"] = fsdp.enable_cpu_offload
+    actor, key = recipe.worker.actor, "worker.actor.fsdp.enable_cpu_offload"
+    if actor.fsdp.enable_cpu_offload and actor.strategy != "fsdp2":
+        raise RecipeError(
+            f"verl cannot do {key} with worker.actor.strategy fsdp: gradients would be wrong when they accumulate",
+            where=recipe.source_of(key).where,
+            fix="set worker.actor.strategy to fsdp2, or use worker.actor.offload.offload_params",
+        )
+    # The actor's alone: verl always keeps a forward-only model in CPU memory.
+    keys: dict[str, Any] = {f"{ACTOR}.fsdp_config.offload_policy": actor.fsdp.enable_cpu_offload}
+    for place, fsdp in ((ACTOR, actor.fsdp), (REF, recipe.worker.ref.fsdp)):
         if fsdp.torch_dtype is not None:
-            keys[f"{place}.model_dtype"] = fsdp.torch_dtype
+            keys[f"{place}.fsdp_config.model_dtype"] = fsdp.torch_dtype
         if fsdp.mp_param_dtype != "bf16":  # verl's default
             precision = {"param_dtype": fsdp.mp_param_dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-            keys |= {f"{place}.mixed_precision.{name}": value for name, value in precision.items()}
+            keys[f"{place}.fsdp_config.mixed_precision"] = precision
     return keys
 
 
 def _batches(recipe: Recipe) -> dict[str, Any]:
-    """Return the token budgets of micro-batches; by default the micro-batch size times the longest sequence.
+    """The token budgets of micro-batches; by default the micro-batch size times the longest sequence.
 
     `memory_filled` (config/gpus.py) sets the budget of packed passes on GPUs; micro-batch sizes set the others.
     """
@@ -250,13 +243,14 @@ def _batches(recipe: Recipe) -> dict[str, Any]:
     def tokens(responses: int | None) -> int:
         return actor.max_token_len_per_device or -(-require_resolved(responses) * recipe.longest // actor.ulysses_size)
 
-    keys: dict[str, Any] = {}
-    if actor.dynamic_batching:
-        experience = actor.max_token_len_per_device_for_experience
-        experience = experience or tokens(actor.micro_batch_size_per_device_for_experience)
-        keys[f"{ACTOR}.ppo_max_token_len_per_gpu"] = tokens(actor.micro_batch_size_per_device_for_update)
-        keys |= dict.fromkeys([f"{place}.log_prob_max_token_len_per_gpu" for place in (ROLLOUT, REF)], experience)
-    return keys
+    if not actor.dynamic_batching:
+        return {}
+    experience = actor.max_token_len_per_device_for_experience
+    experience = experience or tokens(actor.micro_batch_size_per_device_for_experience)
+    return {
+        f"{ACTOR}.ppo_max_token_len_per_gpu": tokens(actor.micro_batch_size_per_device_for_update),
+        **dict.fromkeys([f"{place}.log_prob_max_token_len_per_gpu" for place in (ROLLOUT, REF)], experience),
+    }
 
 
 def _rollout(recipe: Recipe) -> dict[str, Any]:
@@ -269,14 +263,14 @@ def _rollout(recipe: Recipe) -> dict[str, Any]:
     """
     reads_weights = recipe.worker.actor.model.lora.rank > 0 or recipe.worker.rollout.limit_images > 0
     rollout, given = recipe.worker.rollout, recipe.worker.rollout.val_override_config
-    temperature = rollout.temperature if given.temperature is None else given.temperature
+    sampling = {
+        name: getattr(rollout, name) if getattr(given, name) is None else getattr(given, name)
+        for name in ("temperature", "top_p", "top_k")
+    }
     return {
         f"{ROLLOUT}.max_model_len": recipe.longest,
         f"{ROLLOUT}.load_format": "safetensors" if reads_weights else "dummy",
-        f"{ROLLOUT}.val_kwargs.temperature": temperature,
-        f"{ROLLOUT}.val_kwargs.top_p": rollout.top_p if given.top_p is None else given.top_p,
-        f"{ROLLOUT}.val_kwargs.top_k": rollout.top_k if given.top_k is None else given.top_k,
-        f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
+        f"{ROLLOUT}.val_kwargs": {**sampling, "do_sample": sampling["temperature"] > 0},
     }
 
 
@@ -286,7 +280,7 @@ DAPO_SHARE = 5
 
 def _reward(recipe: Recipe) -> dict[str, Any]:
     """The reward function, and the length penalty, which only verl's DAPO reward manager implements."""
-    reward, response = recipe.worker.reward, recipe.data.max_response_length
+    overlong, response = recipe.worker.reward.overlong_buffer, recipe.data.max_response_length
     keys: dict[str, Any] = {
         "reward.reward_manager.source": "importlib",
         "reward.reward_manager.name": "CheckedRewardManager",
@@ -297,26 +291,18 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
         keys["reward.custom_reward_function.path"] = file_for_verl(path)[0]
         keys["reward.custom_reward_function.reward_kwargs"] = call[1]
         keys["reward.custom_reward_function.name"] = name or "compute_score"
-    if reward.overlong_buffer.enable:
-        buffer = "reward.reward_kwargs.overlong_buffer_cfg"
+    if overlong.enable:
+        length = overlong.len or max(1, response // DAPO_SHARE)
         keys |= {
             "reward.reward_manager.name": "CheckedDapoRewardManager",
             "reward.reward_kwargs.max_resp_len": response,
-            **{f"{buffer}.{name}": value for name, value in reward.overlong_buffer.model_dump().items()},
-            f"{buffer}.log": True,
-            f"{buffer}.len": reward.overlong_buffer.len or max(1, response // DAPO_SHARE),
+            "reward.reward_kwargs.overlong_buffer_cfg": {**overlong.model_dump(), "log": True, "len": length},
         }
     return keys
 
 
-def _reward_variables(recipe: Recipe) -> dict[str, str]:
-    """The variables of the file that verl loads for the reward."""
-    call = reward_call(recipe)
-    return file_for_verl(split_function(call[0])[0])[1] if call else {}
-
-
 def _sampler(recipe: Recipe) -> dict[str, Any]:
-    """Return the replay buffer of `samplers.py` with the arguments of verl's own; asynchronous trainers keep verl's."""
+    """The replay buffer of `samplers.py` with the arguments of verl's own; asynchronous trainers keep verl's."""
     place = "trainer.v1.sampler"
     if trainer_mode(recipe) != "sync" or f"{place}.custom_sampler.path" in native(recipe):
         return {}
@@ -338,11 +324,10 @@ def _trainer(recipe: Recipe) -> dict[str, Any]:
     """
     trainer = recipe.trainer
     contents = ["model"] if trainer.save_model_only else ["model", "optimizer", "extra"]
-    limit = trainer.save_limit if trainer.save_limit >= 0 else None
     keys: dict[str, Any] = {
         "trainer.total_epochs": max(trainer.total_epochs, trainer.max_steps or 0),
         f"{ACTOR}.checkpoint.save_contents": [*contents, *(["hf_model"] if trainer.save_hf_model else [])],
-        "trainer.max_actor_ckpt_to_keep": limit,
+        "trainer.max_actor_ckpt_to_keep": trainer.save_limit if trainer.save_limit >= 0 else None,
         f"{RAY_INIT}.include_dashboard": False,  # on a machine with GPUs it made the start 50 s longer
     }
     if saves_adapters_alone(recipe):
@@ -368,17 +353,14 @@ _LITERALS = ("null", "true", "false", "nan", "inf")
 
 
 def overrides(recipe: Recipe) -> list[str]:
-    """Return verl's command-line arguments. Keys at verl's own default are left out, except those given below `verl`.
+    """verl's command-line arguments. Keys at verl's own default are left out, except those given below `verl`.
 
     Raises RecipeError where verl is not installed, since its configuration decides what has to be added.
     """
     known = verl_defaults()
     if not known:
-        raise RecipeError(
-            "verl is not installed in this environment",
-            where="import verl",
-            fix="run bash scripts/setup_env.sh, or activate an environment that has verl",
-        )
+        fix = "run bash scripts/setup_env.sh, or activate an environment that has verl"
+        raise RecipeError("verl is not installed in this environment", where="import verl", fix=fix)
     asked = native(recipe)
     return [
         override(name, value, name in known)
@@ -432,7 +414,7 @@ COMPILE_CACHE_OFF = "VLLM_DISABLE_COMPILE_CACHE"
 
 
 def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep the compile caches of PyTorch, Triton and vLLM from run to run.
+    """Variables that keep the compile caches of PyTorch, Triton and vLLM from run to run.
 
     By default PyTorch's cache is in /tmp, until a reboot, and Triton's in one of two folders, depending on which
     process compiles first. vLLM's processes keep Triton's kernels in vLLM's folder. verl turns vLLM's cache off
@@ -441,9 +423,8 @@ def compile_caches(environ: Mapping[str, str]) -> dict[str, str]:
     """
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     compiled = Path(environ.get("VLLM_CACHE_ROOT") or home / "vllm")
-    usable = _can_write(compiled)
     folders = {"TORCHINDUCTOR_CACHE_DIR": str(home / "torch" / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
-    return {**(folders if _can_write(home) else {}), COMPILE_CACHE_OFF: "0" if usable else "1"}
+    return {**(folders if _can_write(home) else {}), COMPILE_CACHE_OFF: "0" if _can_write(compiled) else "1"}
 
 
 def _can_write(folder: Path) -> bool:
@@ -453,14 +434,14 @@ def _can_write(folder: Path) -> bool:
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
-    folder = run_dir(recipe.experiment)
+    call = reward_call(recipe)
     variables = {
         "HYDRA_FULL_ERROR": "1",
         **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
         **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
-        **_reward_variables(recipe),
+        **(file_for_verl(split_function(call[0])[0])[1] if call else {}),
         **tools.environment(recipe),
-        **logger_environment(list(recipe.trainer.logger), folder, environ),
+        **logger_environment(list(recipe.trainer.logger), run_dir(recipe.experiment), environ),
     }
     if recipe.hardware == "cpu":
         return variables | settings.environment(recipe, environ)

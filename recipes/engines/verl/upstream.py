@@ -1,9 +1,7 @@
 """Changes inside verl, vLLM and transformers for which they have no hook: one function each.
 
-Each function says why (its docstring), what it gains, and what pull request would make it superfluous. A change is here
-because results would be wrong or a run would fail or hang without it, or because it saves 3% of a step or 10 s of a
-start. docs/ARCHITECTURE.md has the list, made from this file. `RECIPES_PATCHES=0` leaves out all but those that
-machines without a GPU need. What verl has a hook for is in `engine.py`, `samplers.py`, `trainer.py` and `on_policy.py`.
+docs/ARCHITECTURE.md has the list, made from this file, and what a change has to gain. `RECIPES_PATCHES=0` leaves out
+all but those that machines without a GPU need.
 """
 
 from __future__ import annotations
@@ -12,19 +10,16 @@ import functools
 import importlib
 import os
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 SWITCH = "RECIPES_PATCHES"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
-CLIENT = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
-"""The class of clients of vLLM's servers. verl imports it by this path when it makes a client."""
 
-Place = Literal["model", "client", "server", "agent loops", "driver", "cpu verl", "cpu vllm"]
-"""Kinds of process, in this order: with a model; with a model, and sends its weights; with vLLM's server; workers of
-agent loops; the driver; on machines without a GPU any that imports verl, and any with vLLM."""
+Place = Literal["model", "server", "agent loops", "driver", "cpu verl", "cpu vllm"]
+"""Kinds of process, in this order: with a model; with vLLM's server; workers of agent loops; the driver; on machines
+without a GPU any that imports verl, and any with vLLM."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +30,13 @@ class Patch:
     place: Place
     gain: str
     pull_request: str
-    needed: bool
-    """Return whether a machine without a GPU cannot run without this change."""
+    needed: bool  # by machines without a GPU
 
 
 CHANGES: list[Patch] = []
-ORIGINALS: dict[tuple[str, str], Any] = {}
-"""(module or `module:Class`, name) -> what was there before it was replaced in this process."""
 
 
-def change(
-    place: Place, *, gain: str, pull_request: str, needed: bool = False
-) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def change(place: Place, *, gain: str, pull_request: str, needed: bool = False) -> Callable[..., Any]:
     """List a function that replaces something upstream; it is called at most once in a process."""
 
     def listed(function: Callable[[], None]) -> Callable[[], None]:
@@ -69,17 +59,9 @@ def apply(*places: Place) -> None:
             each.apply()
 
 
-def original(place: str, name: str) -> Any:
-    """Return verl's or vLLM's original attribute of a module or a class (`module:Class`), even if it was replaced."""
-    found = ORIGINALS.get((place, name))
-    return getattr(_owner(place), name) if found is None else found
-
-
 def _replace(place: str, name: str, by: Any) -> None:
     """Replace an attribute of a module, or of a class (`module:Class`)."""
-    owner = _owner(place)
-    ORIGINALS[place, name] = getattr(owner, name)
-    setattr(owner, name, by)
+    setattr(_owner(place), name, by)
 
 
 def _wrap(place: str, name: str, by: Callable[..., Any]) -> None:
@@ -138,10 +120,9 @@ def head_in_root() -> None:
     """
 
     def without_head(select: Any, model: Any, layers: Any) -> list[Any]:
-        units: list[Any] = select(model, layers)
-        if not hasattr(model, "_verl_fused_kernels_backend"):  # verl sets it with the fused head
-            return units
-        head = model.get_output_embeddings()
+        units = select(model, layers)
+        has_fused_head = hasattr(model, "_verl_fused_kernels_backend")
+        head = model.get_output_embeddings() if has_fused_head else None
         return [unit for unit in units if unit is not head]
 
     _wrap("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets", without_head)
@@ -161,7 +142,7 @@ def merged_adapters() -> None:
     from recipes.engines.checkpoints import scalings, with_adapters
 
     def gather_merged(gather: Any, model: Any, *args: Any, **options: Any) -> dict[str, Any]:
-        tensors: dict[str, Any] = gather(model, *args, **options)
+        tensors = gather(model, *args, **options)
         if not tensors or not hasattr(model, "peft_config"):  # rank 0 alone has the tensors
             return tensors
         return with_adapters(tensors, scalings(model), next(model.parameters()).device)
@@ -171,17 +152,21 @@ def merged_adapters() -> None:
 
 @change(
     "model",
-    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets",
-    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client.",
+    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets, and a run "
+    "whose vLLM failed hangs until the watchdog ends it",
+    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client, and "
+    "`BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
 )
 def client_of_this_cluster() -> None:
-    """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id.
+    """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id; verl's
+    sender of weights waits for each acknowledgement without a limit.
 
-    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`). `vllm_client.py` adds the cluster's address.
+    verl/workers/rollout/vllm_rollout/vllm_rollout.py:140 (`get_job_id()`) and
+    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). `vllm_client.py` has both.
     """
     from verl.workers.rollout import base
 
-    base._ROLLOUT_REGISTRY["vllm", "async"] = CLIENT
+    base._ROLLOUT_REGISTRY["vllm", "async"] = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 
 
 @change(
@@ -257,22 +242,6 @@ def one_rank_has_all_rows() -> None:
 
 
 @change(
-    "client",
-    gain="without it a run whose vLLM failed hangs until the watchdog ends it",
-    pull_request="Let `BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
-)
-def sender_that_notices_the_end() -> None:
-    """verl's sender of weights waits for each acknowledgement without a limit.
-
-    verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:136 (`self.socket.recv()`). Both ways of
-    sending, `update_weights` and `_update_delta_weights`, look the class up by its name in their module.
-    """
-    from recipes.engines.verl.weight_sender import WatchfulSender
-
-    _replace("verl.workers.rollout.vllm_rollout.vllm_rollout", "BucketedWeightSender", WatchfulSender)
-
-
-@change(
     "server",
     gain="the other end of `client_of_this_cluster`",
     pull_request="as there",
@@ -323,13 +292,7 @@ def whole_responses() -> None:
         return ordinary(**{"detokenize": bool(given.get("stop")), "flat_logprobs": True, **given})
 
     def first_and_last(
-        ordinary: Any,
-        self: Any,
-        new_token_ids: list[int],
-        pooling_output: Any,
-        finish_reason: Any,
-        *rest: Any,
-        **named: Any,
+        ordinary: Any, self: Any, new_token_ids: Any, pooling_output: Any, finish_reason: Any, *rest: Any, **named: Any
     ) -> Any:  # vLLM names the arguments where it aborts
         if self.output_kind is RequestOutputKind.CUMULATIVE and finish_reason is None:
             if getattr(self, "answered", False):
@@ -436,13 +399,3 @@ def models_inspected_here() -> None:
         return information.from_model_cls(self.load_model_cls())
 
     _replace(f"{registry}:_LazyRegisteredModel", "inspect_model_cls", inspect)
-
-
-def apply_to_loaded() -> None:
-    """Make the changes of a process that holds a model, and those of vLLM's server where that is imported.
-
-    The server is not imported for its changes: that takes seconds, and other processes do not need it.
-    """
-    apply("model")
-    if SERVER in sys.modules:
-        apply("server")

@@ -2,6 +2,8 @@
 
 import asyncio
 import functools
+import json
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,10 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopO
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from recipes.data.lengths import chat_tokenizer
 from recipes.engines.verl import agent_loops, upstream
+from recipes.engines.verl.tools import VARIABLE, ToolSettings, load_tools
+from recipes.paths import ROOT
 
 RESPONSES = {"a": 3, "b": 2}
 """Prompt -> its responses; the second of `b` fails."""
@@ -146,6 +151,45 @@ def test_a_loop_of_ours_is_made_once_and_verl_makes_another_for_each_response(mo
 
     asyncio.run(three())
     assert (Counted.made, ended) == (made, ["x", "y", "z"])
+
+
+class Mine(agent_loops.ToolLoop):
+    """A user's loop, which verl makes for each response."""
+
+
+def test_a_users_loop_has_its_workers_threads_and_renders_a_prompt_once(monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text('def f(x: int) -> str:\n    """F.\n\n    Args:\n        x: x\n    """\n')
+    settings = ToolSettings(str(tmp_path / "mine.py"), "hermes", 3, seconds=1, characters=9)
+    monkeypatch.setenv(VARIABLE, json.dumps(asdict(settings)))
+    monkeypatch.setattr(agent_loops.ToolLoop, "_rules", None)
+    tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"))
+
+    def init(self: Any, **given: Any) -> None:
+        self.tokenizer, self.apply_chat_template_kwargs, self.loop = tokenizer, {}, asyncio.get_running_loop()
+        self.rollout_config = SimpleNamespace(prompt_length=64, response_length=60, full_determinism=False)
+        self.server_manager = SimpleNamespace(generate=generate)
+
+    async def generate(**_: Any) -> Any:
+        return SimpleNamespace(
+            token_ids=tokenizer.encode("4<|im_end|>"), log_probs=None, num_preempted=0, extra_fields={}
+        )
+
+    rendered = []
+    render = agent_loops.Rules.render
+    monkeypatch.setattr(agent_loops.ToolAgentLoop, "__init__", init)
+    monkeypatch.setattr(agent_loops.Rules, "render", lambda self, said: rendered.append(said) or render(self, said))
+
+    async def responses() -> list[AgentLoopOutput]:
+        agent_loops.SHARED.set({})
+        loops = [Mine(tools=SimpleNamespace(tools=load_tools(settings.file)), hf_model_type="llama") for _ in range(3)]
+        assert len({id(loop._rules.tools) for loop in loops}) == 1
+        prompts = [[{"role": "user", "content": text}] for text in ("2 + 2?", "2 + 2?", "1 + 3?")]
+        return await asyncio.gather(*(loop.run({}, raw_prompt=each) for loop, each in zip(loops, prompts, strict=True)))
+
+    one, again, other = asyncio.run(responses())
+    assert len(rendered) == 2
+    assert one.prompt_ids == again.prompt_ids != other.prompt_ids
+    assert {tuple(each.response_mask) for each in (one, again, other)} == {(1, 1)}
 
 
 @pytest.mark.parametrize(

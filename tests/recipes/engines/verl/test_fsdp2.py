@@ -1,5 +1,7 @@
 """verl's models under FSDP2 as they are trained on GPUs: trained weights in float32, others and passes in bf16."""
 
+import inspect
+
 import pytest
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
@@ -72,7 +74,7 @@ def test_the_fused_head_of_an_untied_model_trains_under_fsdp2(monkeypatch, adapt
             (-model(IDS, return_dict=True).log_probs.mean()).backward()
         return gradients(model)
 
-    ordinary = upstream.original("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets")
+    ordinary = inspect.unwrap(fsdp_utils._select_fsdp2_wrap_targets)
     monkeypatch.setattr(fsdp_utils, "_select_fsdp2_wrap_targets", ordinary)
     with pytest.raises(RuntimeError, match="DTensor"):
         learnt()

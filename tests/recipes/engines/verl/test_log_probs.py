@@ -1,5 +1,8 @@
 """Log-probabilities and entropies in pieces: verl's values and gradients, few operations, little memory."""
 
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -12,6 +15,14 @@ TOKENS, HIDDEN, VOCABULARY = 37, 72, 501  # neither is divided by 128
 @pytest.fixture(params=[1 << 22, 10 * VOCABULARY], ids=["one piece", "four pieces"])
 def piece(request, monkeypatch):
     monkeypatch.setitem(log_probs.PIECE, "cpu", request.param)
+
+
+def verls_own(module: str) -> ModuleType:
+    """A module of verl's as it is without changes, which another test may have made."""
+    spec = find_spec(module)
+    fresh = module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    return fresh
 
 
 def drawn(tokens: int = TOKENS) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -48,7 +59,7 @@ def test_the_head_gives_exact_values_and_gradients(temperature):
 
 @pytest.mark.usefixtures("piece")
 def test_in_16_bits_the_head_is_no_further_from_the_truth_than_verls():
-    theirs = upstream.original("verl.utils.experimental.torch_functional", "FusedLinearForPPO")(chunk_size=10)
+    theirs = verls_own("verl.utils.experimental.torch_functional").FusedLinearForPPO(chunk_size=10)
     hidden, weight, labels = (part.bfloat16() if part.is_floating_point() else part for part in drawn())
     wanted = gradients(lambda h, w: exact(h, w, labels, 1.0), hidden, weight)
     ours = gradients(lambda h, w: log_probs.FusedHead()(h, w, labels), hidden, weight)
@@ -63,13 +74,11 @@ def test_in_16_bits_the_head_is_no_further_from_the_truth_than_verls():
 def test_logits_give_verls_values_and_gradients(kind):
     hidden, weight, labels = drawn()
     logits = (hidden @ weight.t()).to(kind)
-    functions = "verl.utils.torch_functional"
-    names = ("logprobs_from_logits_v2", "entropy_from_logits")
-    chosen, entropy = (upstream.original(functions, name) for name in names)
+    functions = verls_own("verl.utils.torch_functional")
 
     def verls(x):
         x = x.float()  # as autocast does where logits have 16 bits
-        return chosen(x, labels), entropy(x)
+        return functions.logprobs_from_logits_v2(x, labels), functions.entropy_from_logits(x)
 
     def ours(x):
         return log_probs.of_logits(x, labels), log_probs.entropies(x)

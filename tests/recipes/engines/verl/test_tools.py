@@ -113,7 +113,7 @@ def converse(tools, said, *, model_type="llama", length=300):
     from recipes.engines.verl.conversation import Conversation, Rules
 
     tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"))
-    rules = Rules.of(tokenizer, tools, 64, length, model_type=model_type)
+    rules = Rules(tokenizer, tools, 64, length, model_type=model_type)
     conversation = Conversation(rules, QUESTION)
     for text in said:
         assert not conversation.ended
@@ -195,7 +195,7 @@ def test_a_template_that_does_not_do_is_found_before_the_start(tools, template, 
     from recipes.preflight.tools import _check_conversation, _check_schemas
 
     tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"), template)
-    rules = Rules.of(tokenizer, tools, 64, 300, model_type="llama")
+    rules = Rules(tokenizer, tools, 64, 300, model_type="llama")
     prompt = [{"role": "system", "content": system}, *QUESTION]
     checks = [partial(_check_conversation, prompt, ("add", {"a": 2}), rules, set(), "here")]
     if system or "name" in what:

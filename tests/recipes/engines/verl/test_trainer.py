@@ -36,7 +36,8 @@ def test_no_part_of_a_reward_takes_the_place_of_prompt_response_truth_or_score(t
     trainer._known.update({"a": {"row_id": "r0"}, "b": {"row_id": "r1"}})
     parts = {"input": ["stdin"] * 2, "output": ["42"] * 2, "gts": ["tests"] * 2, "score": [1.0] * 2, "length": [7, 8]}
     texts = (["what?", "who?"], ["this", "they"], ["truth", "none"])
-    verls._dump_generations(*texts, [0.4, 0.2], {**parts, "uid": keys}, str(tmp_path))
+    given = dict(zip(("inputs", "outputs", "gts"), texts, strict=True), scores=[0.4, 0.2], dump_path=str(tmp_path))
+    verls._dump_generations(**given, reward_extra_infos_dict={**parts, "uid": keys})
     verls._dump_executor.shutdown()
     responses = read_responses(tmp_path / "3.jsonl").responses
     assert [(each.prompt, each.text, each.truth) for each in responses] == list(zip(*texts, strict=True))

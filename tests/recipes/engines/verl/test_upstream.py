@@ -1,5 +1,7 @@
 """`RECIPES_PATCHES=0` leaves every change out, and says so; a machine without a GPU keeps what it needs."""
 
+import inspect
+
 import pytest
 
 from recipes.config import load
@@ -72,7 +74,7 @@ def test_rows_selected_together_are_the_rows_that_verl_selects(chosen):
     }
     batch = tu.get_tensordict(columns, {"temperature": 0.5})
     batch["strided"] = torch.nested.as_nested_tensor(jagged, layout=torch.strided)  # where jagged is not to be had
-    verls = upstream.original("verl.utils.tensordict_utils", "index_select_tensor_dict")
+    verls = inspect.unwrap(tu.index_select_tensor_dict)
     upstream.rows_selected_together()
     ours, theirs = tu.index_select_tensor_dict(batch, chosen), verls(batch, chosen)
     assert set(ours.keys()) == set(theirs.keys())
@@ -89,7 +91,7 @@ def test_one_rank_has_the_rows_that_verl_gives_it_and_more_ranks_are_verls():
     from verl.trainer.ppo.v1 import trainer_base
 
     name, lengths = "get_seqlen_balanced_partitions", [7, 1, 30, 4, 12, 9]
-    verls = upstream.original("verl.trainer.ppo.v1.trainer_base", name)
+    verls = inspect.unwrap(getattr(trainer_base, name))
     upstream.one_rank_has_all_rows()
     ours = getattr(trainer_base, name)
     for ranks in (1, 2, 3):

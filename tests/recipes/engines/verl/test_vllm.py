@@ -1,6 +1,7 @@
 """vLLM as verl's server, and verl's client of it: sockets of two runs, a receiver that fails, whole responses."""
 
 import asyncio
+import inspect
 import os
 import threading
 from types import SimpleNamespace
@@ -25,9 +26,8 @@ def server(monkeypatch, vllm_named):
     from vllm import SamplingParams
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 
-    place, name = "vllm.v1.engine.output_processor:RequestState", "make_request_output"
     monkeypatch.setattr(vllm_async_server, "SamplingParams", SamplingParams)
-    monkeypatch.setattr(RequestState, name, upstream.original(place, name))
+    monkeypatch.setattr(RequestState, "make_request_output", inspect.unwrap(RequestState.make_request_output))
     processor = OutputProcessor(AutoTokenizer.from_pretrained(TINY), log_stats=False)
     return SimpleNamespace(sampling_params=vllm_async_server, processor=processor)
 
@@ -112,15 +112,15 @@ def test_two_runs_on_one_machine_have_sockets_of_their_own(monkeypatch, vllm_nam
 
 
 @pytest.fixture
-def weight_sender(monkeypatch, vllm_named):
+def vllm_client(monkeypatch, vllm_named):
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer
 
-    from recipes.engines.verl import weight_sender
+    from recipes.engines.verl import vllm_client
 
     nothing = SimpleNamespace(synchronize=lambda: None, ipc_collect=lambda: None, empty_cache=lambda: None)
     monkeypatch.setattr(bucketed_weight_transfer, "get_torch_device", lambda: nothing)
-    monkeypatch.setattr(weight_sender, "POLL_MILLISECONDS", 20)
-    return weight_sender
+    monkeypatch.setattr(vllm_client, "POLL_MILLISECONDS", 20)
+    return vllm_client
 
 
 class Receiver(threading.Thread):
@@ -141,11 +141,11 @@ class Receiver(threading.Thread):
         socket.close(linger=100)
 
 
-def send(weight_sender, receiver: Receiver) -> None:
+def send(vllm_client, receiver: Receiver) -> None:
     """Send five messages: one that announces four buckets, and the buckets."""
     import torch
 
-    sender = weight_sender.WatchfulSender(zmq_handle=receiver.address, bucket_size_mb=1, use_shm=True)
+    sender = vllm_client.WatchfulSender(zmq_handle=receiver.address, bucket_size_mb=1, use_shm=True)
     weights = ((f"layer {number}", torch.zeros(200_000)) for number in range(4))
     receiver.start()
     try:
@@ -155,7 +155,7 @@ def send(weight_sender, receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(("acknowledged", "call"), [(0, "the call"), (2, "the call"), (1, None)])
-def test_the_receivers_error_ends_the_sending(weight_sender, monkeypatch, tmp_path, acknowledged, call):
+def test_the_receivers_error_ends_the_sending(vllm_client, monkeypatch, tmp_path, acknowledged, call):
     """vLLM's worker fails before it receives anything, or while it loads the first tensors.
 
     The second worker of an engine over two GPUs fails: its rank did not make the call.
@@ -168,20 +168,20 @@ def test_the_receivers_error_ends_the_sending(weight_sender, monkeypatch, tmp_pa
     def wait(calls: list, timeout: float) -> tuple[list, list]:
         return (calls, []) if receiver.ended.wait(timeout) else ([], calls)
 
-    monkeypatch.setattr(weight_sender.ray, "wait", wait)
-    monkeypatch.setattr(weight_sender.ray, "get", result)
-    called = weight_sender.RECEIVING.set(call)
+    monkeypatch.setattr(vllm_client.ray, "wait", wait)
+    monkeypatch.setattr(vllm_client.ray, "get", result)
+    called = vllm_client.RECEIVING.set(call)
     with pytest.raises(RuntimeError, match="Worker failed" if call else "vLLM"):
-        send(weight_sender, receiver)
-    weight_sender.RECEIVING.reset(called)
+        send(vllm_client, receiver)
+    vllm_client.RECEIVING.reset(called)
     assert not list(tmp_path.iterdir()), "the socket's file is gone"
 
 
-def test_a_receiver_that_ends_after_its_last_answer_has_received_all(weight_sender, monkeypatch, tmp_path):
+def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client, monkeypatch, tmp_path):
     """Also where the sender looks only when the answer, the end of the call and of the socket are all there."""
     receiver = Receiver(f"ipc://{tmp_path}/weights.sock", 5)
-    monkeypatch.setattr(weight_sender.ray, "wait", lambda calls, timeout: (calls, []))
-    monkeypatch.setattr(weight_sender.ray, "get", lambda call: None)
+    monkeypatch.setattr(vllm_client.ray, "wait", lambda calls, timeout: (calls, []))
+    monkeypatch.setattr(vllm_client.ray, "get", lambda call: None)
     poll = zmq.Poller.poll
 
     def late(self: zmq.Poller, limit: int) -> list:
@@ -190,4 +190,4 @@ def test_a_receiver_that_ends_after_its_last_answer_has_received_all(weight_send
         return poll(self, limit)
 
     monkeypatch.setattr(zmq.Poller, "poll", late)
-    send(weight_sender, receiver)
+    send(vllm_client, receiver)
