@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -296,9 +296,8 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
 
     while True:
         while len(running) < most and (question := next(waiting, None)) is not None:
-            rendered = rules.render(question.prompt)
             for number in range(sampling.n):
-                conversation = Conversation(rules, question.prompt, rendered)
+                conversation = Conversation(rules, question.prompt)
                 if conversation.is_cut:  # training leaves such a prompt out
                     yield Group(question.row, ())
                     break
@@ -316,15 +315,17 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                 ended.append(name)
             else:
                 ask(name)
+        heard: dict[str, Coroutine[Any, Any, list[Any]]] = {}
         for output in engine.step() if engine.has_unfinished_requests() else []:
             if output.finished:
                 name, choice = output.request_id.rpartition(":")[0], output.outputs[0]
                 _logprob(choice, running[name][0].row, sampling)  # raises for weights that are broken
-                calls = awaited(running[name][2].hear(choice.token_ids, choice.logprobs.logprobs))
-                if calls:
-                    called[name] = [rules.tools.call(call.name, call.arguments) for call in calls]
-                else:
-                    ended.append(name)
+                heard[name] = running[name][2].hear(choice.token_ids, choice.logprobs.logprobs)
+        for name, calls in zip(heard, awaited(_all(heard.values())), strict=True):
+            if calls:
+                called[name] = [rules.tools.call(call.name, call.arguments) for call in calls]
+            else:
+                ended.append(name)
         for name in ended:
             question, number, conversation = running.pop(name)
             group = finished.setdefault(question.row, {})
@@ -332,6 +333,12 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
             if len(group) == sampling.n:
                 responses = finished.pop(question.row)
                 yield Group(question.row, tuple(responses[number] for number in sorted(responses)))
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of coroutines, one after another: a parser seldom waits, and a change of threads for each took longer
+    than what it does."""
+    return [await each for each in coroutines]
 
 
 def _of_conversation(conversation: Conversation, sampling: Sampling) -> Response:

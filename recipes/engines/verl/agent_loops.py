@@ -99,13 +99,12 @@ class ToolLoop(ToolAgentLoop):
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput:
         """Generate and call until the response has ended."""
-        rules, messages, metrics = self._rules, list(kwargs["raw_prompt"]), {"num_preempted": 0}
+        rules, metrics = self._rules, {"num_preempted": 0}
         assert rules is not None
         extra: dict[str, Any] = {}
         if rules.parser.stop_token_ids:
             sampling_params = {**sampling_params, "stop_token_ids": rules.parser.stop_token_ids}
-        prompt = await _once(f"prompt {messages}", lambda: self.loop.run_in_executor(None, rules.render, messages))
-        conversation = Conversation(rules, messages, prompt)
+        conversation = Conversation(rules, list(kwargs["raw_prompt"]))
         request = self._make_request_id(priority, self.rollout_config.full_determinism)
         while not conversation.ended:
             with simple_timer("generate_sequences", metrics):

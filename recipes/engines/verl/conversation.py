@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
@@ -28,6 +28,7 @@ from recipes.errors import RecipeError
 # It warns that a model type has no builder of its own; `Rules` chooses by the template then.
 logging.getLogger(continuous_token_wiring.__name__).setLevel(logging.ERROR)
 END_OF_TURN = "<|im_end|>"
+REMEMBERED = 4096  # texts
 ANSWERED, BY_LENGTH, BY_TURNS = "answer", "length", "turns"
 """Ends of a response: a turn without a call, the limit of tokens, or a call in the last turn that may be."""
 
@@ -90,6 +91,7 @@ class Rules:
         self.builder: Any = create_continuous_token_builder(
             tokenizer, model_family=family, chat_template_kwargs=arguments
         )
+        self.builder._render_tokens = _remembering(self.builder._render_tokens)
         try:
             self.parser: Any = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
         except ValueError as error:
@@ -101,7 +103,24 @@ class Rules:
 
     def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """The tokens of a prompt, which may be longer than `prompt_length`."""
-        return list(self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas))
+        tokens: list[int] = self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas)
+        return tokens
+
+
+def _remembering(render: Callable[..., list[int]]) -> Callable[..., list[int]]:
+    """Render what has been rendered before from memory: a prompt for its other responses, an answer such as `24`, and
+    the stand-ins before an answer, by which verl finds its tokens; two thirds of a conversation's time without it."""
+    known: dict[str, list[int]] = {}
+
+    def rendered(messages: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
+        said = f"{add_generation_prompt} {messages}"
+        if said not in known:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[said] = render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        return list(known[said])
+
+    return rendered
 
 
 def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
@@ -115,14 +134,14 @@ def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
 class Conversation:
     """One response, from its prompt to its end.
 
-    `messages` are the prompt, and `rendered` its tokens, where `Rules.render` made them for another response already.
-    `hear` takes the model's next turn, at most `room` tokens, and `answer` the answers to its calls. When `ended` is
-    set, `response`, `mask` and `log_probs` hold the response. Of a prompt that `is_cut` verl cuts off the beginning.
+    `messages` are the prompt. `hear` takes the model's next turn, at most `room` tokens, and `answer` the answers to
+    its calls. When `ended` is set, `response`, `mask` and `log_probs` hold the response. Of a prompt that `is_cut` verl
+    cuts off the beginning.
     """
 
-    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]], rendered: Sequence[int] | None = None) -> None:
+    def __init__(self, rules: Rules, messages: Sequence[dict[str, Any]]) -> None:
         self.rules, self._messages = rules, [dict(message) for message in messages]
-        prompt = rules.render(messages) if rendered is None else list(rendered)
+        prompt = rules.render(messages)
         self.prompt: list[int] = prompt[-rules.prompt_length :]
         self.is_cut = len(prompt) > rules.prompt_length
         self.tokens = list(self.prompt)
