@@ -5,13 +5,14 @@ Rewards are compared within a group: the candidates of one query that have the s
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 SCORES = ("beam_score", "vqa_correct", "vqa_acc_score", "vqa_gt_prob")
 """The scores that a candidate may have. An absent one is NaN; only a reward or a validation that reads it raises."""
@@ -40,24 +41,23 @@ class PointerData:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Return the numbers of features of a query and of an example."""
+        """The numbers of features of a query and of an example."""
         return self.queries.shape[1], self.examples.shape[1]
 
     @cached_property
     def group_starts(self) -> np.ndarray:
-        """Return [G + 1], where each group's candidates begin."""
+        """[G + 1], where each group's candidates begin."""
         key = self.candidate_query.astype(np.int64) * (int(self.lengths.max(initial=0)) + 1) + self.lengths
         return np.flatnonzero(np.diff(key, prepend=-1, append=-1))
 
     @cached_property
     def group_query(self) -> np.ndarray:
-        """Return [G], the query of each group."""
-        queries: np.ndarray = self.candidate_query[self.group_starts[:-1]]
-        return queries
+        """The query of each group, [G]."""
+        return self.candidate_query[self.group_starts[:-1]]
 
     @cached_property
     def query_groups(self) -> np.ndarray:
-        """Return [Q + 1], where each query's groups begin."""
+        """[Q + 1], where each query's groups begin."""
         return np.searchsorted(self.group_query, np.arange(len(self) + 1))
 
     def within_groups(self, values: np.ndarray) -> np.ndarray:
@@ -75,30 +75,24 @@ class PointerData:
 
     @property
     def outcomes(self) -> np.ndarray:
-        """Return what a pick is worth, [M]: vqa_correct, or beam_score within its group where no candidate has it."""
+        """What a pick is worth, [M]: vqa_correct, or beam_score within its group where no candidate has it."""
         if self.has_truth:
             return self.scores["vqa_correct"].astype(float)
         return self.within_groups(self.scores["beam_score"].astype(float))
 
-    def pool_sizes(self, queries: np.ndarray) -> np.ndarray:
-        """Return the number of examples that each of these queries chooses from."""
-        return np.array([len(self.pools[query]) for query in queries])
-
-    def pool_rows(self, queries: np.ndarray) -> np.ndarray:
-        """Return rows of the example table, [B, K]; slots behind the end of a pool repeat its first example."""
-        pools = [self.pools[query] for query in queries]
-        longest = max(map(len, pools))
-        return np.stack([np.concatenate([pool, np.full(longest - len(pool), pool[0])]) for pool in pools])
+    def pool_rows(self, queries: np.ndarray) -> Tensor:
+        """Rows of the example table, [B, K], 0 behind the end of a pool."""
+        return pad_sequence([torch.from_numpy(self.pools[query]) for query in queries], batch_first=True)
 
     def inputs(self, queries: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries."""
-        rows = torch.from_numpy(self.pool_rows(queries))
-        mask = torch.arange(rows.shape[1]) < torch.from_numpy(self.pool_sizes(queries))[:, None]
+        """Query [B, Dq], padded pool [B, K, Dp] and its mask [B, K] of some queries."""
+        rows, sizes = self.pool_rows(queries), torch.tensor([len(self.pools[query]) for query in queries])
+        mask = torch.arange(rows.shape[1]) < sizes[:, None]
         return self.queries[torch.from_numpy(self.query_rows[queries])], self.examples[rows] * mask[..., None], mask
 
     def keep_candidates(self, mask: np.ndarray) -> PointerData:
-        """Return the same queries with some of their candidates."""
-        return dataclasses.replace(
+        """The same queries with some of their candidates."""
+        return replace(
             self,
             candidate_query=self.candidate_query[mask],
             pointers=self.pointers[mask],
@@ -108,10 +102,10 @@ class PointerData:
         )
 
     def keep_queries(self, mask: np.ndarray) -> PointerData:
-        """Return some of the queries with all their candidates; the tables are shared."""
+        """Some of the queries with all their candidates; the tables are shared."""
         kept = np.flatnonzero(mask)
         data = self.keep_candidates(mask[self.candidate_query])
-        return dataclasses.replace(
+        return replace(
             data,
             query_ids=[self.query_ids[q] for q in kept],
             query_rows=self.query_rows[kept],
@@ -121,15 +115,14 @@ class PointerData:
         )
 
     def with_candidates(self) -> PointerData:
-        """Return the queries that have a candidate."""
+        """The queries that have a candidate."""
         return self.keep_queries(np.isin(np.arange(len(self)), self.candidate_query))
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """B queries with L groups each, of N candidates each, K pool slots and S picks, all after padding.
 
-    All groups of a query are in one batch, in order of their number of picks, so that its pool is encoded once.
+    A query's groups are in one batch, in order of their number of picks, so that its pool is encoded once.
     """
 
     query: Tensor  # [B, Dq]
@@ -141,12 +134,12 @@ class Batch:
     rows: Tensor  # [B, L, N], the candidate's number in the data, 0 at padding
 
     def to(self, device: torch.device) -> Batch:
-        """Return the same batch on a device."""
-        return Batch(**{field.name: getattr(self, field.name).to(device) for field in dataclasses.fields(self)})
+        """The same batch on a device."""
+        return Batch(*(tensor.to(device) for tensor in self))
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the arguments of `PointerPolicy.encode`."""
+        """The arguments of `PointerPolicy.encode`."""
         return self.query, self.pool, self.pool_mask
 
     def by_group(self, values: Tensor) -> Tensor:
@@ -155,11 +148,11 @@ class Batch:
 
     def picks_by_group(self, values: Tensor) -> Tensor:
         """Do the same for tensors in the layout of `pointers` and `steps`: [B, L * N, S] -> [G, N, S]."""
-        return self.by_group(values.reshape(len(values), *self.candidates.shape[1:], *values.shape[2:]))
+        return self.by_group(values.unflatten(1, self.candidates.shape[1:]))
 
 
 def collate(data: PointerData, queries: np.ndarray) -> Batch:
-    """Return the batch of some queries, in the order given."""
+    """The batch of some queries, in the order given."""
     group_starts, group_ends = data.query_groups[queries], data.query_groups[queries + 1]
     groups, is_group = _ranges(group_starts, group_ends)
     starts = data.group_starts[groups]
@@ -181,13 +174,7 @@ def collate(data: PointerData, queries: np.ndarray) -> Batch:
 
 
 def _ranges(starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return start .. end - 1 in a new last axis, padded with 0, and a mask that is false at the padding."""
+    """Start .. end - 1 in a new last axis, padded with 0, and a mask that is false at the padding."""
     number = np.arange((ends - starts).max())
     mask = number < (ends - starts)[..., None]
     return np.where(mask, starts[..., None] + number, 0), mask
-
-
-def shuffled(count: int, size: int, seed: int, phase: str, epoch: int) -> list[np.ndarray]:
-    """Return an epoch's batches as indices; a function of the arguments alone."""
-    order = np.random.default_rng([seed, epoch, *phase.encode()]).permutation(count)
-    return [order[start : start + size] for start in range(0, count, size)]

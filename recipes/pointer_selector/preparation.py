@@ -348,7 +348,7 @@ def count(data: PointerData) -> dict[str, Any]:
     """
     correct = data.scores["vqa_correct"]
     starts = data.group_starts[:-1]
-    sizes = data.pool_sizes(np.arange(len(data)))
+    sizes = list(map(len, data.pools))
     shots, methods = (np.unique(values, return_counts=True) for values in (data.lengths[starts], data.method))
     counts = {
         "queries": len(data),
@@ -362,7 +362,7 @@ def count(data: PointerData) -> dict[str, Any]:
         ),
         "groups of one candidate": int((np.diff(data.group_starts) == 1).sum()),
         "repeated sequences": int(_repeats(data).sum()),
-        "pool sizes": f"{sizes.min()} to {sizes.max()}",
+        "pool sizes": f"{min(sizes)} to {max(sizes)}",
         **{f"skipped: {reason}": number for reason, number in data.skipped.items()},
     }
     for name, values in data.scores.items():

@@ -24,7 +24,7 @@ from recipes.errors import RecipeError
 from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, RceConfig
-from recipes.pointer_selector.dataset import Batch, collate, shuffled
+from recipes.pointer_selector.dataset import Batch, collate
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.preparation import Prepared, shot_num
 from recipes.pointer_selector.selector import PointerPolicy
@@ -300,8 +300,9 @@ class Trainer:
 
     def _epoch(self, phase: str, epoch: int, optimizer: torch.optim.Optimizer, beta: float) -> dict[str, float]:
         """Train an epoch, counted from 0; returns the means of its metrics, and the largest ratio."""
-        size, seed = self.recipe.data.batch_size, self.recipe.trainer.seed
-        batches = shuffled(len(self.train), size, seed, phase, epoch)
+        size, rng = self.recipe.data.batch_size, np.random.default_rng([self.recipe.trainer.seed, epoch, *phase.encode()])
+        order = rng.permutation(len(self.train))
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
         if phase == "grpo":
             self.tables["old"] = logged_log_probs(self.policy, self.train)
         self.policy.train(phase == "rce")  # GRPO compares log-probabilities, which dropout would blur

@@ -97,7 +97,7 @@ class FrozenModel:
     def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
         """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
         rows = torch.from_numpy(data.query_rows[queries])
-        return self.answer(rows, self.votes(rows, torch.from_numpy(data.pool_rows(queries))), picks)
+        return self.answer(rows, self.votes(rows, data.pool_rows(queries)), picks)
 
 
 def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
