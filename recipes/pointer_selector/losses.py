@@ -18,16 +18,16 @@ from recipes.pointer_selector.dataset import PointerData
 ADVANTAGE_FLOOR, ADVANTAGE_CLIP = 0.1, 5.0
 """Least standard deviation that a z-score divides by, and the largest magnitude of an advantage."""
 QUALITY, CORRECT = "beam_score", "vqa_correct"
-TERMS: dict[str, tuple[str | None, float]] = {
+TERMS: dict[str, tuple[str, float]] = {
     "combined": (QUALITY, 1.0),
     "hard_soft": ("vqa_acc_score", 1.0),
     "separated": ("vqa_acc_score", 2.0),  # right answers stay above wrong ones while alpha < 2 beta
-    "correctness": (None, 1.0),
+    "correctness": ("", 1.0),
     "probability": ("vqa_gt_prob", 0.0),
     "quality": (QUALITY, 0.0),
 }
-"""Mode -> soft score and weight in the reward alpha * soft + beta * weight * vqa_correct. beam_score is rescaled to 0 to
-1 within its group, so that it has the scale of correctness."""
+"""Mode -> soft score and weight in the reward alpha * soft + beta * weight * vqa_correct. beam_score is rescaled within
+its group, to 0 to 1, so that it has the scale of correctness."""
 SAME = 1e-6
 """Rewards of a group count as equal if they differ by no more; float32 rounds rewards of order 1 by about 1e-7."""
 LARGEST_LOG_RATIO = 20.0
@@ -39,7 +39,7 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
 
     Raises RecipeError, which names the query, where a candidate lacks a score that the mode needs.
     """
-    read = {mode: [soft] * bool(soft) + [CORRECT] * bool(weight) for mode, (soft, weight) in TERMS.items()}
+    read = {mode: [*filter(None, (soft, CORRECT * bool(weight)))] for mode, (soft, weight) in TERMS.items()}
     missing = {name: np.flatnonzero(np.isnan(values)) for name, values in data.scores.items()}
     for name in read[config.mode]:
         if len(missing[name]):

@@ -9,14 +9,14 @@ import hashlib
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from recipes.errors import RecipeError, first_line
@@ -39,14 +39,8 @@ HELD_OUT_SHARE = 0.15
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-class _Logged(BaseModel):
-    """Strict types; keys that nothing here reads are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
-
-
-class Candidate(_Logged):
-    """A sequence of examples that was tried: their ids in order, how it was made, and its numbers."""
+class Candidate(BaseModel, strict=True, allow_inf_nan=False):
+    """A sequence of examples that was tried: their ids in order, how it was made, and its numbers. Other keys are ignored."""
 
     pointer: Annotated[list[Id], Field(min_length=1)]
     gen_method: str = "other"
@@ -58,22 +52,14 @@ class Candidate(_Logged):
     eval_failed: Any = False
 
 
-class Record(_Logged):
-    """A query with its candidates.
-
-    `pool` is None where the query chooses from all examples; `embedding_id` is None where it is the `query_id`.
-    """
+class Record(BaseModel, strict=True, allow_inf_nan=False):
+    """A query with its candidates."""
 
     query_id: Id
     pointer_candidates: Annotated[list[Candidate], Field(min_length=1)]
-    pool: list[Id] | None = None
-    embedding_id: Id | None = None
+    pool: list[Id] | None = None  # None: it chooses from all examples
+    embedding_id: Id | None = None  # None: the query_id
     split: Literal["train", "validation", "test"] | None = None
-
-    @property
-    def row(self) -> str:
-        """The id of its embedding."""
-        return self.query_id if self.embedding_id is None else self.embedding_id
 
 
 @dataclass(frozen=True)
@@ -90,8 +76,7 @@ class Prepared:
 def prepare(recipe: PointerRecipe) -> Prepared:
     """Read, check, split and filter. Makes the embedded workload first if it is not there.
 
-    Raises:
-        RecipeError: the recipe names only one of candidates and embeddings, or the data cannot be used for training.
+    Raises RecipeError where the recipe names only one of candidates and embeddings, or the data cannot be trained on.
     """
     config, model = recipe.data, None
     if config.candidates is None and config.query_embeddings is None:
@@ -114,16 +99,14 @@ def prepare(recipe: PointerRecipe) -> Prepared:
 def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Path) -> PointerData:
     """Read the candidates and both tables of embeddings, resolving every id.
 
-    Raises:
-        RecipeError: a file is missing or broken, a query or an example in a pool or pointer is repeated, an embedding
-            is missing, a pointer has an example that is not in its pool, or no query can be used; the error names the
-            query or the file.
+    Raises RecipeError, which names the query or the file: a file is missing or broken, a query or an example in a pool
+    or pointer is repeated or unknown, or no query can be used.
     """
     queries, query_rows = load_table(query_embeddings, "query")
     examples, example_rows = load_table(candidate_embeddings, "candidate")
     everything, skipped = np.arange(len(examples)), Counter[str]()
-    records: list[Record] = []
-    pools: list[np.ndarray] = []
+    query_ids: list[str] = []
+    rows, pools, split = [], [], []
     picks: list[tuple[int, Candidate, list[int]]] = []  # query, candidate, and slots in its pool
     for record in _records(candidates):
         query, pool = record.query_id, record.pool
@@ -133,14 +116,25 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
             skipped["queries whose evaluations all failed"] += 1
             continue
         slots = example_rows if pool is None else {item: slot for slot, item in enumerate(pool)}
-        _check_picks(query, pool or [], usable, slots, candidates)
-        _check_embedded(pool or (), example_rows, query, candidate_embeddings)
-        _check_embedded([record.row], query_rows, query, query_embeddings)
+        row = query if record.embedding_id is None else record.embedding_id
+        for items, known, of_what in (
+            *((candidate.pointer, slots, "examples of its pool") for candidate in usable),
+            (pool or [], example_rows, f"embeddings of {candidate_embeddings}"),
+            ([row], query_rows, f"embeddings of {query_embeddings}"),
+        ):
+            what, fix = f"query {query!r} names ", "mend the id, or leave the query out"
+            if len(set(items)) != len(items):
+                raise RecipeError(f"{what}an example twice: {str(items)[:80]}", where=str(candidates), fix=fix)
+            if missing := [item for item in items if item not in known]:
+                what += f"{missing[0]!r}, which is not among the {len(known)} {of_what}"
+                raise RecipeError(what, where=str(candidates), fix=fix)
         pools.append(everything if pool is None else np.array([example_rows[item] for item in pool]))
         for candidate in sorted(usable, key=lambda candidate: len(candidate.pointer)):
-            picks.append((len(records), candidate, [slots[item] for item in candidate.pointer]))
-        records.append(record)
-    if not records:
+            picks.append((len(query_ids), candidate, [slots[item] for item in candidate.pointer]))
+        query_ids.append(query)
+        rows.append(query_rows[row])
+        split.append(-1 if record.split is None else SPLITS.index(record.split))
+    if not query_ids:
         reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "it is empty"
         fix = "log at least one usable candidate for each query"
         raise RecipeError(f"the file holds no query that can be used: {reasons}", where=str(candidates), fix=fix)
@@ -150,10 +144,10 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
     return PointerData(
         queries=queries,
         examples=examples,
-        query_ids=[record.query_id for record in records],
-        query_rows=np.array([query_rows[record.row] for record in records]),
+        query_ids=query_ids,
+        query_rows=np.array(rows),
         pools=pools,
-        split=np.array([-1 if record.split is None else SPLITS.index(record.split) for record in records]),
+        split=np.array(split),
         candidate_query=np.array([query for query, *_ in picks]),
         pointers=padded,
         lengths=(padded >= 0).sum(1),
@@ -161,24 +155,6 @@ def read_data(candidates: Path, query_embeddings: Path, candidate_embeddings: Pa
         method=np.array([each.gen_method for _, each, _ in picks]),
         skipped={reason: number for reason, number in skipped.items() if number},
     )
-
-
-def _check_picks(query: str, pool: list[str], usable: list[Candidate], slots: Mapping[str, int], file: Path) -> None:
-    """Raise RecipeError where a pool or a pointer holds an example twice, or a pointer one that is not in the pool."""
-    for items in (pool, *(candidate.pointer for candidate in usable)):
-        if len(set(items)) != len(items):
-            what = f"query {query!r} holds an example twice: {str(items)[:80]}"
-            raise RecipeError(what, where=str(file), fix="a pool and a pointer hold an example once")
-        if outside := [item for item in items if item not in slots]:
-            what = f"query {query!r} picks {outside[0]!r}, which is not among the {len(slots)} examples of its pool"
-            raise RecipeError(what, where=str(file), fix="pointers hold ids of the query's pool")
-
-
-def _check_embedded(items: Iterable[str], rows: Mapping[str, int], query: str, file: Path) -> None:
-    """Raise RecipeError where a table of embeddings lacks what a query needs."""
-    if missing := [item for item in items if item not in rows]:
-        what = f"query {query!r} needs the embedding of {missing[0]!r}; the table of {len(rows)} rows has none"
-        raise RecipeError(what, where=str(file), fix="embed the missing item, or leave the query out")
 
 
 def _records(path: Path) -> Iterator[Record]:
@@ -215,11 +191,8 @@ def load_table(path: Path, role: str) -> tuple[torch.Tensor, dict[str, int]]:
     The file holds `query_embeddings` or `candidate_embeddings` [n, width] and, where rows are not numbered, `query_ids`
     or `candidate_ids` [n]. In safetensors, ids that are text stand in the metadata as a JSON list.
 
-    Returns:
-        The embeddings [n, width], and the row of each id (the row's number where the file has no ids).
-
-    Raises:
-        RecipeError: the file is missing, has another format or a wrong shape, or holds values that are not finite.
+    Returns the embeddings [n, width] and the row of each id. Raises RecipeError where the file is missing, has another
+    format or a wrong shape, or holds values that are not finite.
     """
     name = f"{role}_embeddings"
     if not path.is_file():
@@ -254,17 +227,20 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def by_split(data: PointerData) -> dict[str, PointerData]:
-    """Return the three parts; a query's part does not depend on other queries, so that it stays when data is added.
+    """The three parts; a query's part does not depend on other queries, so that it stays when data is added.
 
-    Raises:
-        RecipeError: some queries name their split and others do not, or a part is empty.
+    Raises RecipeError where some queries name their split and others do not, or a part is empty.
     """
     named = data.split >= 0
     if named.any() and not named.all():
         query = data.query_ids[int(named.argmin())]
         what = f"query {query!r} names no split, unlike others"
         raise RecipeError(what, where="data.candidates", fix="name all or none")
-    labels = data.split if named.all() else np.array([_hashed(query) for query in data.query_ids])
+    labels = data.split
+    if not named.all():
+        digests = [hashlib.sha256(f"0:{query}".encode()).digest() for query in data.query_ids]
+        places = [int.from_bytes(digest[:8], "big") / 2**64 for digest in digests]  # in [0, 1): test, validation, train
+        labels = 2 - np.searchsorted((HELD_OUT_SHARE, 2 * HELD_OUT_SHARE), places, side="right")
     parts = {name: data.keep_queries(labels == number) for number, name in enumerate(SPLITS)}
     for name, part in parts.items():
         if not len(part):
@@ -273,17 +249,8 @@ def by_split(data: PointerData) -> dict[str, PointerData]:
     return parts
 
 
-def _hashed(query_id: str) -> int:
-    digest = hashlib.sha256(f"0:{query_id}".encode()).digest()
-    position = int.from_bytes(digest[:8], "big") / 2**64
-    if position < HELD_OUT_SHARE:
-        return SPLITS.index("test")
-    return SPLITS.index("validation" if position < 2 * HELD_OUT_SHARE else "train")
-
-
 def shot_num(recipe: PointerRecipe, train: PointerData) -> int:
-    """Return the most picks of the sequences that are trained on: the user's, or the recipe's and no more than are
-    logged."""
+    """The most picks that are trained on: the user's number, or the recipe's and no more than are logged."""
     given = recipe.data.shot_num
     return given if recipe.source_of("data.shot_num").by_user else min(given, int(train.lengths.max()))
 
@@ -310,10 +277,9 @@ def _some_queries(data: PointerData, number: int) -> PointerData:
 
 
 def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict[str, int]]:
-    """Return the data without repeated and filtered-out candidates, and how many were dropped, by reason.
+    """The data without repeated and filtered-out candidates, and how many were dropped, by reason.
 
-    Raises:
-        RecipeError: nothing is left.
+    Raises RecipeError where nothing is left.
     """
     dropped: dict[str, int] = {}
     if config.drop_incorrect_below is not None:
