@@ -40,7 +40,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 class Candidate(BaseModel, strict=True, allow_inf_nan=False):
-    """A sequence of examples that was tried: their ids in order, how it was made, and its numbers. Other keys are ignored."""
+    """A sequence of examples that was tried: ids in order, how it was made, its numbers; other keys are ignored."""
 
     pointer: Annotated[list[Id], Field(min_length=1)]
     gen_method: str = "other"

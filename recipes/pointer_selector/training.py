@@ -24,7 +24,7 @@ from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
 from recipes.pointer_selector.dataset import Batch, collate
-from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
+from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, logged_log_probs, validate
 from recipes.pointer_selector.preparation import Prepared, shot_num
 from recipes.pointer_selector.selector import PointerPolicy
 from recipes.settings.layers import flatten
@@ -219,7 +219,7 @@ class Trainer:
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
-        self.train, self.validator = prepared.parts["train"], Validator(recipe, prepared)
+        self.prepared, self.train = prepared, prepared.parts["train"]
         self.shot_num = shot_num(recipe, self.train)
         # The name by which `recipes.runs` knows a validation.
         self.measure = f"val-core/pointer_selector/{'acc' if self.train.has_truth else 'reward'}/mean@1"
@@ -323,7 +323,7 @@ class Trainer:
         Adds the accuracies on training and validation queries to the phase's `curves`.
         """
         progress = self.progress
-        metrics = self.validator(self.policy, self.reference)
+        metrics = validate(self.recipe, self.prepared, self.policy, self.reference)
         value = metrics[VALIDATION]
         if value > progress.best.value:
             progress.best = Best(phase, epoch, progress.step, value)

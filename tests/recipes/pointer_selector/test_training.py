@@ -94,7 +94,7 @@ def test_shots_are_in_the_order_of_their_numbers():
 
 def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch):
     values = iter([0.5, 0.6, 0.55, 0.55, 0.6, 0.65, 0.64, 0.64, 0.7])
-    monkeypatch.setattr(training.Validator, "__call__", lambda *policies: {VALIDATION: next(values), TRAINING: 0.9})
+    monkeypatch.setattr(training, "validate", lambda *inputs: {VALIDATION: next(values), TRAINING: 0.9})
     progress = trainer(made, tmp_path, "rce.epochs=9", "grpo.epochs=9", "trainer.early_stop_patience=2").run()
     # RCE: 0.5, 0.6, 0.55, 0.55 stop; GRPO from the state of 0.6: 0.6, 0.65, 0.64, 0.64 stop; 0.7 is never reached
     assert all(end.startswith("stopped early after epoch 3 ") for end in progress.ends.values())
