@@ -77,7 +77,7 @@ def measure(
 
 @torch.no_grad()
 def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int = 64) -> Tensor:
-    """Return log-probability of every pick of every candidate: [M, S], 0 at padding; leaves the policy in eval mode."""
+    """Log-probability of every pick of every candidate: [M, S], 0 at padding; leaves the policy in eval mode."""
     table = torch.zeros(data.pointers.shape)
     policy.eval()
     for start in range(0, len(data), batch_size):
@@ -89,7 +89,7 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
 
 
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
-    """Return whether the frozen model answers each query right; for picks [Q, N, S], the mean over N sequences."""
+    """1 where the frozen model answers a query right, else 0; for picks [Q, N, S], the mean over N sequences."""
     correct = model.outcome(data, queries, picks).correct.double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
@@ -148,38 +148,28 @@ def validate(
 
 
 def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
-    """Return baselines by name and number of shots; those that cannot be computed are left out.
+    """Baselines by name and number of shots; those that cannot be computed are left out.
 
     With a frozen model: no examples, random ones and the nearest. Without one, of the logged candidates: one at random,
     and the one with the highest beam_score.
     """
     results: Results = {}
     for count in shots:
-        found = _logged_baselines(data, count) if model is None else _baselines(data, model, count)
-        for name, result in found.items():
-            results.setdefault(name, {})[count] = result
-    return results
-
-
-def _baselines(data: PointerData, model: FrozenModel, shots: int) -> dict[str, Result]:
-    queries = np.arange(len(data))
-    query, pool, mask = data.inputs(queries)
-    noise = torch.rand(len(queries), RANDOM_DRAWS, pool.shape[1], generator=torch.Generator().manual_seed(0))
-    random = noise.masked_fill(~mask[:, None], -1.0).topk(shots, dim=-1).indices
-    cosine = (functional.normalize(pool, dim=-1) @ functional.normalize(query, dim=-1)[..., None]).squeeze(-1)
-    nearest = cosine.masked_fill(~mask, float("-inf")).topk(shots, dim=-1).indices
-    picks = {"random": random, "no examples": nearest[:, :0], "nearest": nearest}
-    return {name: _ask(model, data, queries, of_method) for name, of_method in picks.items()}
-
-
-def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
-    data = data.keep_candidates(data.lengths == shots)
-    if not len(data.lengths):
-        return {}
-    queries, correct, score = data.group_query, data.outcomes, data.scores["beam_score"]
-    results = {"random": Result(queries, np.add.reduceat(correct, data.group_starts[:-1]) / np.diff(data.group_starts))}
-    if not np.isnan(score).any():
-        results["beam_score"] = Result(queries, correct[_highest(score, data)])
+        if model is not None:
+            queries = np.arange(len(data))
+            query, pool, mask = data.inputs(queries)
+            noise = torch.rand(len(queries), RANDOM_DRAWS, pool.shape[1], generator=torch.Generator().manual_seed(0))
+            random = noise.masked_fill(~mask[:, None], -1.0).topk(count, dim=-1).indices
+            cosine = (functional.normalize(pool, dim=-1) @ functional.normalize(query, dim=-1)[..., None]).squeeze(-1)
+            nearest = cosine.masked_fill(~mask, float("-inf")).topk(count, dim=-1).indices
+            for name, picks in {"random": random, "no examples": nearest[:, :0], "nearest": nearest}.items():
+                results.setdefault(name, {})[count] = _ask(model, data, queries, picks)
+        elif len((logged := data.keep_candidates(data.lengths == count)).lengths):
+            queries, correct, score = logged.group_query, logged.outcomes, logged.scores["beam_score"]
+            starts, sizes = logged.group_starts[:-1], np.diff(logged.group_starts)
+            results.setdefault("random", {})[count] = Result(queries, np.add.reduceat(correct, starts) / sizes)
+            if not np.isnan(score).any():
+                results.setdefault("beam_score", {})[count] = Result(queries, correct[_highest(score, logged)])
     return results
 
 

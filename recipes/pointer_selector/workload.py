@@ -1,10 +1,9 @@
 """The embedded workload: which of 32 handwritten digits should a frozen classifier be shown, to read another one right?
 
-Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
-pixels; the frozen classifier has features and a prior of its own. 15% of the shown labels are wrong, so that even the
-most similar image can mislead. Splits are by image: no image is a query in two of them, and the images that the
-classifier was trained on appear nowhere else. Every pool is drawn from the training images, as in real use the
-demonstrations come from training data.
+Real images (scikit-learn's 1,797 digits of 8 x 8 pixels), no download. The policy sees pixels; the frozen classifier
+has features and a prior of its own. 15% of the shown labels are wrong, so that even the most similar image can mislead.
+No image is a query in two splits, those that the classifier was trained on appear nowhere else, and pools hold training
+images only, as demonstrations come from training data in real use.
 """
 
 from __future__ import annotations
@@ -29,23 +28,16 @@ if TYPE_CHECKING:
 LABELS, LABEL_NOISE, MAX_SHOTS = 10, 0.15, 4
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 RETRIEVER_TEMPERATURE = 0.1
-"""Temperature of the softmax over cosine similarity, from which the retriever draws examples without replacement: a
-Plackett-Luce model of sequences. The retriever is the behaviour policy of the offline data."""
+"""The retriever, the behaviour policy of the offline data, draws examples without replacement from a softmax of their
+cosine similarity over this temperature: a Plackett-Luce model of sequences."""
 FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Numbers of images by part, and of examples in a query's pool. Validation and test queries have two pools each."""
-
-    frozen: int = 40  # images on which the frozen classifier is trained
-    validation: int = 257
-    test: int = 600
-    train: int = 900  # are queries, and fill the pools
-    pool: int = 32
-
-
-SIZES = Sizes()
+SIZES = {"frozen": 40, "validation": 257, "test": 600, "train": 900}
+"""Images by part: `frozen` ones train the frozen classifier, `validation` and `test` ones are queries with two pools
+each, `train` ones are queries and fill all pools."""
+POOL = 32
+"""Examples in a query's pool."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +69,13 @@ class FrozenModel:
     example_labels: Tensor
 
     def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
-        """Return each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
+        """Each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
         cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
         kernel = ((cosine - 1) / BANDWIDTH).exp()
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], LABELS)
 
     def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> Outcome:
-        """Return outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]."""
+        """Outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]."""
         chosen = votes.gather(1, picks.reshape(len(queries), -1, 1).expand(-1, -1, LABELS))
         total = chosen.view(*picks.shape, LABELS).sum(-2)
         between = [1] * (total.ndim - 2)
@@ -95,7 +87,7 @@ class FrozenModel:
         return Outcome(probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank)
 
     def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
-        """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
+        """Outcomes of sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
         rows = torch.from_numpy(data.query_rows[queries])
         return self.answer(rows, self.votes(rows, data.pool_rows(queries)), picks)
 
@@ -106,19 +98,19 @@ def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
 
     if not folder.is_dir():
         with whole_folder(folder) as draft:
-            build(draft, SIZES)
+            build(draft)
     candidates, embeddings, model = (folder / name for name in FILES)
     return candidates, embeddings, FrozenModel(**load_file(model))
 
 
-def build(folder: Path, sizes: Sizes) -> None:
+def build(folder: Path) -> None:
     """Make the workload's three files in a folder. Some 15 s on one core."""
     from safetensors.torch import save_file
 
-    images, labels, parts = _digits(sizes)
-    queries, pools, splits, names = zip(*_queries(labels, parts, sizes.pool), strict=True)
+    images, labels, parts = _digits()
+    queries, pools, splits, names = zip(*_queries(labels, parts), strict=True)
     items, slots = np.unique(np.stack(pools), return_inverse=True)
-    slots = slots.reshape(len(pools), sizes.pool)
+    slots = slots.reshape(len(pools), POOL)
     model = _frozen_model(images, labels, parts["frozen"], items)
     pixels = _unit(images - images[parts["frozen"]].mean(0))
     candidates, embeddings, frozen_model = (folder / name for name in FILES)
@@ -138,8 +130,8 @@ def build(folder: Path, sizes: Sizes) -> None:
     candidates.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
+def _digits() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -151,46 +143,40 @@ def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng([0, 0]).permutation(len(images))
-    ends = np.cumsum([sizes.frozen, sizes.validation, sizes.test, sizes.train])
-    names = ("frozen", "validation", "test", "train")
-    parts = dict(zip(names, np.split(np.arange(len(images)), ends), strict=False))
+    numbers = np.split(np.arange(len(images)), np.cumsum(list(SIZES.values())))
+    parts = dict(zip(SIZES, numbers, strict=False))
     return images[order] / 16.0, labels[order], parts
 
 
-def _queries(
-    labels: np.ndarray, parts: dict[str, np.ndarray], pool_size: int
-) -> Iterator[tuple[int, np.ndarray, str, str]]:
+def _queries(labels: np.ndarray, parts: dict[str, np.ndarray]) -> Iterator[tuple[int, np.ndarray, str, str]]:
     """Yield each query's image, its pool, its split and its name.
 
     A pool has training images other than the query's own; an example's id is 10 * its image number + the label shown.
     """
     rng = np.random.default_rng([0, 2])
     train = parts["train"]
-    for split, pools in {"train": 1, "validation": 2, "test": 2}.items():
-        for number in range(pools):
-            for image in parts[split]:
-                chosen = rng.choice(train[train != image], pool_size, replace=False)
-                shown = labels[chosen].copy()
-                wrong = rng.random(pool_size) < LABEL_NOISE
-                shown[wrong] = (shown[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
-                yield image, chosen * LABELS + shown, split, f"{image}-{number}"
+    for split, number in (("train", 0), ("validation", 0), ("validation", 1), ("test", 0), ("test", 1)):
+        for image in parts[split]:
+            chosen = rng.choice(train[train != image], POOL, replace=False)
+            shown = labels[chosen].copy()
+            wrong = rng.random(POOL) < LABEL_NOISE
+            shown[wrong] = (shown[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
+            yield image, chosen * LABELS + shown, split, f"{image}-{number}"
 
 
 def _frozen_model(images: np.ndarray, labels: np.ndarray, few: np.ndarray, items: np.ndarray) -> FrozenModel:
-    """Return the frozen model: a logistic regression on a few images, and random ReLU features for its kernel."""
+    """A logistic regression on a few images as prior, and random ReLU features for the kernel."""
     from sklearn.linear_model import LogisticRegression
 
     opinion = LogisticRegression(C=0.03, max_iter=1000).fit(images[few], labels[few])
-    prior = np.zeros((len(images), LABELS))
+    prior = np.zeros((len(images), LABELS), np.float32)
     prior[:, opinion.classes_] = opinion.predict_proba(images)
     rng = np.random.default_rng([0, 1])
     weight = 2 * rng.normal(size=(images.shape[1], FROZEN_FEATURES))
     bias = 0.5 * rng.normal(size=FROZEN_FEATURES)
     features = _unit(np.maximum((images - images[few].mean(0)) @ weight + bias, 0))
     shown = torch.from_numpy(items % LABELS)
-    return FrozenModel(
-        torch.from_numpy(prior).float(), features, torch.from_numpy(labels), features[items // LABELS], shown
-    )
+    return FrozenModel(torch.from_numpy(prior), features, torch.from_numpy(labels), features[items // LABELS], shown)
 
 
 def _unit(rows: np.ndarray) -> Tensor:

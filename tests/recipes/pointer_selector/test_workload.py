@@ -21,7 +21,7 @@ def made(tmp_path_factory):
 def test_no_image_is_in_two_splits_and_pools_are_training_images(made):
     data = made[1]
     images = {name: {int(q.split("-")[0]) for q in part.query_ids} for name, part in by_split(data).items()}
-    images["frozen"] = set(range(workload.SIZES.frozen))
+    images["frozen"] = set(range(workload.SIZES["frozen"]))
     assert sum(map(len, images.values())) == len(set.union(*images.values()))
     items = load_file(made[0] / "embeddings.safetensors")["candidate_ids"].numpy() // workload.LABELS
     assert set(items[np.concatenate(data.pools)]) <= images["train"]
