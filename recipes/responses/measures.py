@@ -93,23 +93,13 @@ def metric_of(name: str) -> Metric:
 def question_figures(responses: Sequence[ScoredResponse]) -> dict[str, float]:
     """Figures of one question's group, by name; those that are not known are absent.
 
-    - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
-    - flexible: the mean accuracy where answers outside a marker count too, if the reward has the argument `flexible`.
-    - score_variance: the population's, since the group is all there is, divided by the square of the group's largest
-      minus smallest score. So it is free of the scores' scale, as GRPO is, which divides by the group's deviation.
-    - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
-      with partial credit its entropy is above 0 even where all responses agree.
-    - truncated: the share of responses that the limit cut off.
+    docs/EVALUATION_DESIGN.md defines them. pass@k and group_entropy_bits exist only where the reward states accuracies.
+    The entropy is the accuracy's: with partial credit that of the mean score is above 0 even where all responses agree.
     """
-    n = len(responses)
-    values = [each.score for each in responses]
-    mean = fmean(values)
-    accuracy = _mean_of_all(each.accuracy for each in responses)
-    figures: dict[str, float | None] = {
-        "accuracy": accuracy,
-        "flexible": _mean_of_all(each.flexible for each in responses),
-        "mean_score": mean,
-    }
+    n, values = len(responses), [each.score for each in responses]
+    mean, accuracy = fmean(values), _mean_of_all(each.accuracy for each in responses)
+    figures: dict[str, float | None] = {"accuracy": accuracy}
+    figures |= {"flexible": _mean_of_all(each.flexible for each in responses), "mean_score": mean}
     if accuracy is not None:
         right = sum(each.right is True for each in responses)
         figures |= {f"pass@{k}": pass_at_k(n, right, k) for k in ks_for(n)}
@@ -138,8 +128,7 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
 def token_entropy_nats(responses: Sequence[ScoredResponse]) -> float | None:
     """Minus the mean log-probability of the sampled tokens: an estimate of the mean token entropy, in nats.
 
-    None where a response has no log-probability, no token count or no tokens. Every token has the same weight, however
-    long its response is.
+    Every token has the same weight. None where a response has no log-probability or no tokens.
     """
     if any(each.logprob is None or not each.tokens for each in responses):
         return None
@@ -189,8 +178,7 @@ def main_metric(summaries: Iterable[Summary]) -> str:
 class Measures:
     """Collects figures; `add` each question's group, in the file's order, before other attributes are read.
 
-    Args:
-        sampling: of the responses, where it is known; its seed is that of the bootstrap.
+    `sampling` is that of the responses, where it is known; its seed is that of the bootstrap.
     """
 
     def __init__(self, sampling: Sampling | None = None) -> None:
@@ -203,10 +191,9 @@ class Measures:
         self.failures, self.first_failure = 0, ""
 
     def add(self, responses: Sequence[ScoredResponse], question: Hashable = None) -> dict[str, float]:
-        """Take in one question's group; returns its figures.
+        """Take in one question's group, and return its figures.
 
-        Args:
-            question: what is the same for equal questions; None for one that differs from all others.
+        `question` is the same for equal questions, and None for one that differs from all others.
         """
         figures = question_figures(responses)
         self.clusters.append(len(self.clusters) if question is None else question)
@@ -226,10 +213,8 @@ class Measures:
         Where the reward failed for a whole group, each `reward/<name>` is 0 there.
         """
         names = dict.fromkeys(name for figures in self.questions for name in figures)
-        values = {
-            name: [figures.get(name, 0.0 if name.startswith(PART) else None) for figures in self.questions]
-            for name in names
-        }
+        absent = {name: 0.0 if name.startswith(PART) else None for name in names}
+        values = {name: [figures.get(name, absent[name]) for figures in self.questions] for name in names}
         return {name: np.asarray(column, dtype=float) for name, column in values.items() if None not in column}
 
     @property
@@ -259,6 +244,14 @@ class Measures:
     @cached_property
     def summary(self) -> Summary:
         """Every figure."""
+        groups = {}
+        if self.measure == "accuracy" and max(self.sizes) > 1:
+            means = self.columns["accuracy"]
+            right, wrong = means >= RIGHT, means <= SAME
+            outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
+            groups = {outcome: int(which.sum()) for outcome, which in outcomes.items()}
+        if max(self.sizes) > 1:
+            groups["without variance"] = sum(self.flat)
         return Summary(
             sampling=self.sampling,
             measure=self.measure,
@@ -266,17 +259,8 @@ class Measures:
             different=self.different,
             responses=sum(self.sizes),
             figures={name: self.interval(values, metric_of(name).bounds) for name, values in self.columns.items()},
-            groups=self._groups() if max(self.sizes) > 1 else {},
+            groups=groups,
             reasons=dict(self.reasons.most_common()),
             failures=self.failures,
             first_failure=self.first_failure,
         )
-
-    def _groups(self) -> dict[str, int]:
-        groups = {"without variance": sum(self.flat)}
-        if self.measure == "score":
-            return groups
-        means = self.columns["accuracy"]
-        right, wrong = means >= RIGHT, means <= SAME
-        outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
-        return {outcome: int(which.sum()) for outcome, which in outcomes.items()} | groups

@@ -78,11 +78,7 @@ def question_key(prompt: str, truth: str, row_id: str, images: bool) -> tuple[st
 
 @dataclass(frozen=True, slots=True)
 class ScoredResponse(Answer):
-    """A response with its reward's answer: its score, accuracy and parts; `value` is the accuracy, or else the score.
-
-    Where the reward failed, the score is 0, or the evaluation's lowest score if that is below 0; the accuracy is 0 for
-    a reward that states one.
-    """
+    """A response with its reward's answer: score, accuracy and parts; `value` is the accuracy, or else the score."""
 
     reason: str = ""  # the reward's reason code, or "right", "wrong", "scored", `scoring.FAILED`; empty in a run's dump
     # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
