@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from recipes import paths
 from recipes.dumps import ROW_ID
@@ -59,10 +59,7 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
 def run(plan: EvaluationPlan) -> tuple[Result, Path]:
     """Generate missing responses, score and judge them; write `filter_out` if asked for, and the report's folder.
 
-    The folder is written whole or not at all.
-
-    Returns:
-        The result, and the folder with the report.
+    Returns the result and the folder, which is written whole or not at all.
     """
     questions = load_questions(plan.data, plan.limit, plan.read)
     identity = plan.identity(len(questions))
@@ -81,7 +78,13 @@ def run(plan: EvaluationPlan) -> tuple[Result, Path]:
         samples = Samples(plan.kind, plan.samples)
         judged = _judge(plan.reward, passes, questions)
         _collect(passes, questions, judged, folder, samples)
-        _refuse_failed(passes)
+        for each in passes:
+            if each.measures.failures == sum(each.measures.sizes):  # its figures would say nothing of the model
+                raise RecipeError(
+                    f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
+                    where="the reward",
+                    fix="mend it; the responses are kept, and the same command scores them again",
+                )
         result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.measures for each in passes if each.name == "sampled"})
         text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
@@ -117,11 +120,12 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
                     raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}") from error
 
 
-def _judge(
-    reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]
-) -> list[dict[str, list[ScoredResponse]]]:
-    """For each question, the scores of its responses by pass."""
-    judged: list[dict[str, list[ScoredResponse]]] = []
+Judged = list[dict[str, list[ScoredResponse]]]
+"""For each question, the scores of its responses by pass."""
+
+
+def _judge(reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]) -> Judged:
+    judged: Judged = []
     with progress_bar() as bars:
         for question in bars.track(questions, description="score"):
             judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
@@ -136,75 +140,51 @@ def _judge(
 
 
 def _collect(
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    judged: Sequence[dict[str, list[ScoredResponse]]],
-    folder: Path,
-    samples: Samples,
+    passes: Sequence[Pass], questions: Sequence[Question], judged: Judged, folder: Path, samples: Samples
 ) -> None:
     """Add every response to its measures, to the logs, and to the samples if it is picked."""
     (folder / "completions").mkdir()
     with ExitStack() as stack:
-        logs = {
-            each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
-        }
-        table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
+        files = [folder / "questions.jsonl", *(folder / "completions" / f"{each.key}.jsonl" for each in passes)]
+        table, *logs = [stack.enter_context(file.open("w", encoding="utf-8")) for file in files]
         for question, passed in zip(questions, judged, strict=True):
-            scored, figures = {}, {}
-            for each in passes:
+            scored: dict[str, list[ScoredResponse]] = {}
+            figures = {}
+            for each, log in zip(passes, logs, strict=True):
                 responses = each.file.read(question.row).responses
-                pairs = list(zip(responses, passed[each.key], strict=True))
-                scored[each.key] = [replace(score, text=response.shown) for response, score in pairs]
                 figures[each.key] = each.measures.add(passed[each.key], question.key)
-                for number, (response, score) in enumerate(pairs):
-                    logs[each.key](
-                        {
-                            "row": question.row,
-                            ROW_ID: question.id or None,
-                            "images": question.image_count,
-                            "data_source": question.data_source,
-                            "sample": number,
-                            "tokens": response.tokens,
-                            "truncated": response.truncated,
-                            "prompt": question.text,
-                            "ground_truth": question.ground_truth,
-                            "response": response.text,
-                            "score": score.score,
-                            "accuracy": score.accuracy,
-                            "reason": score.reason,
-                            "parts": score.parts,
-                            "failure": score.failure,
-                            **(response.conversation or {}),
-                        }
-                    )
-            table({"row": question.row, "passes": figures})
+                scored[each.key] = []
+                for number, (response, score) in enumerate(zip(responses, passed[each.key], strict=True)):
+                    scored[each.key].append(replace(score, text=response.shown))
+                    record = {
+                        "row": question.row,
+                        ROW_ID: question.id or None,
+                        "images": question.image_count,
+                        "data_source": question.data_source,
+                        "sample": number,
+                        "tokens": response.tokens,
+                        "truncated": response.truncated,
+                        "prompt": question.text,
+                        "ground_truth": question.ground_truth,
+                        "response": response.text,
+                        "score": score.score,
+                        "accuracy": score.accuracy,
+                        "reason": score.reason,
+                        "parts": score.parts,
+                        "failure": score.failure,
+                    }
+                    _write_line(log, {**record, **(response.conversation or {})})
+            _write_line(table, {"row": question.row, "passes": figures})
             samples.add(question, scored)
 
 
-@contextmanager
-def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that writes one record to a JSONL file; NaN and infinity are refused, since JSON has neither."""
-    with path.open("w", encoding="utf-8") as file:
-        yield lambda record: print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
-
-
-def _refuse_failed(passes: Sequence[Pass]) -> None:
-    """Raise where the reward could judge no response of a pass: its figures would say nothing of the model."""
-    for each in passes:
-        if each.measures.failures == sum(each.measures.sizes):
-            raise RecipeError(
-                f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
-                where="the reward",
-                fix="mend it; the responses are kept, and the same command scores them again",
-            )
+def _write_line(file: TextIO, record: dict[str, Any]) -> None:
+    """Write one record of JSON lines; NaN and infinity are refused, since JSON has neither."""
+    print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
 
 
 def _result(
-    plan: EvaluationPlan,
-    identity: dict[str, Any],
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    target: Path,
+    plan: EvaluationPlan, identity: dict[str, Any], passes: Sequence[Pass], questions: Sequence[Question], target: Path
 ) -> Result:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     models = {

@@ -301,17 +301,18 @@ def draw_all(passes: Passes) -> list[Figure]:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import PercentFormatter
 
-    drawn = [name for name in FIGURES if name != "accuracy" or all(one.measure == name for one in passes.values())]
+    if not all(one.summary.groups for one in passes.values()):
+        return []
     figures = []
     with mpl.rc_context(STYLE):
-        for name in drawn if all(one.summary.groups for one in passes.values()) else ():
-            title, caption, draw = FIGURES[name]
+        for name, (title, caption, draw) in FIGURES.items():
+            if name == "accuracy" and any(one.measure != name for one in passes.values()):
+                continue
             canvas = Canvas(figsize=SIZE)
             axes = canvas.subplots()
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             draw(axes, passes)
-            if len(passes) > 1:
-                # Above the axes, where it hides nothing.
+            if len(passes) > 1:  # above the axes, where it hides nothing
                 axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
             figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
     return figures
