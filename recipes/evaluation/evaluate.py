@@ -209,7 +209,7 @@ def _result(
         headline = headline_of_one(models["model"].passes, plan.sampled.n)
     if plan.filter_out is not None:
         decided_by = {"report": str(target), **identity}
-        plan.check_filter_out(plan.filter_out)
+        plan.check_filter_out()
         filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].measures, decided_by)
     return Result(
         kind=plan.kind,

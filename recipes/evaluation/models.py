@@ -38,8 +38,7 @@ class Model:
 def find_model(name: str, option: str = "--model_path") -> Model:
     """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
-    Raises:
-        RecipeError: no such model is found, or it has no weights.
+    Raises RecipeError where no such model is found, or it has no weights.
     """
     name = in_artifacts(name)
     path = Path(name).expanduser().absolute()
@@ -87,9 +86,8 @@ def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
             has = f"has the steps {steps}" if steps else "has no checkpoint"
             raise RecipeError(f"there is no {folder}", where=option, fix=f"{folder.parent} {has}")
     if name.count("/") > 1:
-        raise RecipeError(
-            f"there is no folder {name}", where=option, fix="name one that exists, or owner/name on the hub"
-        )
+        fix = "name one that exists, or owner/name on the hub"
+        raise RecipeError(f"there is no folder {name}", where=option, fix=fix)
 
 
 def _downloaded(name: str, option: str) -> Path:
@@ -100,11 +98,9 @@ def _downloaded(name: str, option: str) -> Path:
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "original/*", "*.gguf"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise RecipeError(
-            f"there is no folder {name}, and the Hugging Face hub gave no model of that name",
-            where=option,
-            fix=f"check the name, which is owner/name on the hub, and the network ({first_line(error)})",
-        ) from error
+        what = f"there is no folder {name}, and the Hugging Face hub gave no model of that name"
+        fix = f"check the name, which is owner/name on the hub, and the network ({first_line(error)})"
+        raise RecipeError(what, where=option, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class EvaluatedModel:
     note: str = ""  # which model was taken in place of the one named, or a warning
 
     def generator(self, engine: Engine) -> str:
-        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
+        """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         return engine.generator(server=isinstance(self.source, Server))
 
     @property

@@ -58,18 +58,16 @@ class EvaluationPlan:
                 where="--rollout_n",
                 fix="use the n of training, such as 16; 2 is the least",
             )
-        if self.filter_out is None:
-            return
-        if self.kind != "analyse":
+        if self.filter_out and self.kind != "analyse":
             raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
-        self.check_filter_out(self.filter_out)
+        self.check_filter_out()
 
-    def check_filter_out(self, target: Path) -> None:
-        """Raise RecipeError if the probe may not write `target`; called before the sampling and again after it."""
-        same = target.resolve() == self.data.resolve()
-        if same or (target.exists() and not self.overwrite):
+    def check_filter_out(self) -> None:
+        """Raise RecipeError if the probe may not write its file; called before the sampling and again after it."""
+        same = self.filter_out and self.filter_out.resolve() == self.data.resolve()
+        if self.filter_out and (same or (self.filter_out.exists() and not self.overwrite)):
             fix = "name another file" if same else "name another file, or add --overwrite"
-            raise RecipeError(f"{target} exists", where="--filter_out", fix=fix)
+            raise RecipeError(f"{self.filter_out} exists", where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:
@@ -82,8 +80,7 @@ class EvaluationPlan:
     def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
         parts = [hash_file(self.data), self.read.prompt, self.read.template]
-        is_verls = parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template]
-        return parts[0] if is_verls else json_sha256(parts)
+        return parts[0] if parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template] else json_sha256(parts)
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -113,11 +110,7 @@ TURNS = ("actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.rollout.age
 
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
-    """The plan that the options ask for; other values come from the task's recipe or the run's configuration.
-
-    Args:
-        log: takes lines for the user.
-    """
+    """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
     recipe = _recipe(options)
     if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
         raise RecipeError(
@@ -169,10 +162,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
-    """Return the report's folder: the plan's `output`, or a folder named after a hash of the identity.
-
-    Raises RecipeError if `output` exists and may not be overwritten.
-    """
+    """The plan's `output`, which may exist only to be overwritten, or a folder named after a hash of the identity."""
     if plan.output is None:
         key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
@@ -221,10 +211,8 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, RowFo
 
 
 def _read(recipe: Recipe) -> RowFormat:
-    """What the recipe's engine reads of finished rows."""
-    in_column = recipe.engine == "easyr1"
-    template = prompt_template(recipe) if in_column else ""
-    return RowFormat(prompt_column(recipe), answer_column(recipe) if in_column else "", template)
+    of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ()
+    return RowFormat(prompt_column(recipe), *of_easyr1)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
@@ -254,17 +242,17 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
         trained_name = str(recipe.trainer.save_checkpoint_path)
         base_name = base_name or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not trained_name:
-        raise RecipeError(
-            "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
-        )
-    label = "trained" if base_name else "model"
-    trained = find_evaluated_model(
-        label, trained_name, "--model_path", _server(options.api_base, trained_name, options)
-    )
+        fix = "name a folder, a checkpoint, or a run (--run)"
+        raise RecipeError("no model is named", where="--model_path", fix=fix)
+
+    def find(label: str, name: str, option: str, api_base: str) -> EvaluatedModel:
+        server = Server(api_base, name, options.concurrency) if api_base else None
+        return find_evaluated_model(label, name, option, server)
+
+    trained = find("trained" if base_name else "model", trained_name, "--model_path", options.api_base)
     if not base_name:
         return (trained,)
-    server = _server(options.base_api_base or options.api_base, base_name, options)
-    base = find_evaluated_model("base", base_name, "--base_model_path", server)
+    base = find("base", base_name, "--base_model_path", options.base_api_base or options.api_base)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
             "base and trained are the same model, file by file",
@@ -272,7 +260,3 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
             fix="name the model that training began from",
         )
     return (base, trained)
-
-
-def _server(api_base: str, model: str, options: Options) -> Server | None:
-    return Server(api_base, model, options.concurrency) if api_base else None
