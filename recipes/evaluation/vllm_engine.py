@@ -47,28 +47,23 @@ class Engine:
 
     tensor_parallel_size: int = 1  # GPUs per engine
     gpu_memory_utilization: float = 0.85  # share of their memory
-    # Text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
-    chat_template: str = ""
-    # Arguments of the image processor, the recipe's limits on an image's size; empty without images.
-    processor: dict[str, int] = field(default_factory=dict)
-    # Whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency.
-    on_white: bool = True
-    # Tokens of the longest prompt that is asked, since training leaves longer ones out; None: as the model has room.
-    prompt_tokens: int | None = None
-    # The recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
-    compilation: dict[str, Any] | None = None
-    # Further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-    template_arguments: dict[str, Any] = field(default_factory=dict)
-    # The recipe's tools, and what a response with calls is limited by; None without tools.
-    tools: ToolSettings | None = None
+    chat_template: str = ""  # text that replaces the model's, the recipe's `data.override_chat_template`
+    processor: dict[str, int] = field(
+        default_factory=dict
+    )  # the recipe's limits on an image's size, if there are images
+    on_white: bool = True  # whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency
+    prompt_tokens: int | None = None  # longest prompt that is asked, as in training; None: as the model has room
+    compilation: dict[str, Any] | None = None  # the recipe's `compilation_config` on GPUs; None: vLLM's own
+    template_arguments: dict[str, Any] = field(default_factory=dict)  # `data.apply_chat_template_kwargs`
+    tools: ToolSettings | None = None  # the recipe's tools, and what a response with calls is limited by
 
     @property
     def precision(self) -> str:
-        """Return the precision: the model's own on a GPU, float32 on a CPU."""
+        """The model's own on a GPU, float32 on a CPU."""
         return "auto" if visible_gpus(os.environ) else "float32"
 
     def generator(self, *, server: bool = False) -> str:
-        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
+        """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         settings: dict[str, Any] = {"image bounds": self.processor, "template arguments": self.template_arguments}
         if self.prompt_tokens and not server:
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
@@ -326,17 +321,12 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                     ended.append(name)
         for name in ended:
             question, number, conversation = running.pop(name)
-            group = finished.setdefault(question.row, {})
-            group[number] = _of_conversation(conversation, sampling)
+            group, facts = finished.setdefault(question.row, {}), conversation.facts
+            tokens, logprob = len(conversation.mask), None if sampling.greedy else sum(conversation.log_probs or ())
+            group[number] = Response(conversation.last_text, tokens, facts["ended"] == "length", logprob, facts)
             if len(group) == sampling.n:
                 responses = finished.pop(question.row)
                 yield Group(question.row, tuple(responses[number] for number in sorted(responses)))
-
-
-def _of_conversation(conversation: Conversation, sampling: Sampling) -> Response:
-    facts = conversation.facts
-    logprob = None if sampling.greedy else sum(conversation.log_probs or ())
-    return Response(conversation.last_text, len(conversation.mask), facts["ended"] == "length", logprob, facts)
 
 
 def _parameters(question: Question, sampling: Sampling, stop_token_ids: Sequence[int] = ()) -> Any:

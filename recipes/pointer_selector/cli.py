@@ -94,7 +94,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Return the numbers of groups and updates, and the notes of `unread`."""
+    """The numbers of groups and updates, and the notes of `unread`."""
     from recipes.pointer_selector.losses import equal_groups, rewards, unread
     from recipes.pointer_selector.preparation import shot_num
 
@@ -116,7 +116,7 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
 
 
 def updates(recipe: PointerRecipe, prepared: Prepared) -> int:
-    """Return the number of updates of both phases, if none of them stops early."""
+    """The number of updates of both phases, if none of them stops early."""
     return -(-len(prepared.parts["train"]) // recipe.data.batch_size) * (recipe.rce.epochs + recipe.grpo.epochs)
 
 
@@ -140,13 +140,11 @@ def evaluate_command(
 
 
 def _show_data(prepared: Prepared, console: Console) -> None:
-    """Print the counts of what was read, and what the filters took out of the training part."""
     parts = {f"{name} queries": len(part) for name, part in prepared.parts.items()}
     console.out(dump({**prepared.counts, "dropped from training": prepared.dropped, **parts}), end="")
 
 
 def _show(evaluation: Mapping[str, Any], console: Console) -> None:
-    """Print accuracy by number of shots, and the paired tests."""
     shots = sorted({count for by_shots in evaluation["accuracy"].values() for count in by_shots}, key=int)
     accuracy = Table("", *(f"{count}-shot" for count in shots), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, by_shots in evaluation["accuracy"].items():
