@@ -15,7 +15,7 @@ from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.files import json_sha256, sha256, write_whole
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 
 def evaluations() -> Path:

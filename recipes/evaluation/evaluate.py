@@ -22,8 +22,7 @@ from recipes.evaluation.scoring import Reward
 from recipes.evaluation.verdicts import compare, headline_of_one, probe, write_filtered
 from recipes.files import whole_folder, write_whole
 from recipes.progress_bar import progress_bar
-from recipes.responses.measures import Measures
-from recipes.responses.scored import Sampling, ScoredResponse
+from recipes.responses.measures import Measures, Sampling, ScoredResponse
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
 from recipes.evaluation.vllm_engine import Engine
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 RETRIES, TIMEOUT = 6, 600.0
 # For parameters that a request leaves out, vLLM and SGLang use the model's generation_config.json (top_k 20,

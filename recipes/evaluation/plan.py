@@ -26,7 +26,7 @@ from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 
 Log = Callable[[str], None]
 

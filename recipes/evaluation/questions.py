@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
-from recipes.responses.scored import question_key
+from recipes.responses.measures import question_key
 from recipes.rewards.easyr1 import unwrapped
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.verdicts import Comparison, Filtered, Headline, Probe
-from recipes.responses.measures import Cell, Measures, Summary, main_metric, metric_of
-from recipes.responses.scored import ScoredResponse
+from recipes.responses.measures import Cell, Measures, ScoredResponse, Summary, main_metric, metric_of
 from recipes.statistics import NOISE, counted_questions
 from recipes.yaml_text import shown_path
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.evaluation.questions import Question
 from recipes.paths import split_function
-from recipes.responses.scored import Response, ScoredResponse
+from recipes.responses.measures import Response, ScoredResponse
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards.contract import Answer, RewardError, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns

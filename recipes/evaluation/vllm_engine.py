@@ -24,7 +24,7 @@ from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 from recipes.rewards.function import awaited
 
 if TYPE_CHECKING:

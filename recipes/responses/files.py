@@ -13,8 +13,7 @@ from typing import Any
 
 from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
 from recipes.errors import RecipeError, counted
-from recipes.responses.measures import BY_MEASURE, Measures
-from recipes.responses.scored import ScoredResponse, question_key
+from recipes.responses.measures import BY_MEASURE, Measures, ScoredResponse, question_key
 from recipes.rewards.contract import stated_accuracy
 from recipes.rewards.easyr1 import unwrapped
 from recipes.statistics import Paired, paired_difference

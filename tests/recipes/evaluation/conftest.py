@@ -18,7 +18,7 @@ from recipes.evaluation.models import EvaluatedModel
 from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.scoring import Reward
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 REWARD = '''
 """Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""

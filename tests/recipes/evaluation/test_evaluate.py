@@ -16,7 +16,7 @@ from recipes.evaluation import plan
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table
 from recipes.evaluation.scoring import Reward
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 from recipes.runs.cli import app as monitor
 from tests.mistakes import mistake
 

@@ -13,7 +13,7 @@ from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
