@@ -25,7 +25,7 @@ from recipes.pointer_selector.config import PointerRecipe, differences, presets,
 from recipes.yaml_text import dump
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
-    from recipes.pointer_selector.preparation import Prepared
+    from recipes.pointer_selector.dataset import Prepared
 
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 data.batch_size=4")]
 Preset = Annotated[str | None, typer.Option(help=f"settings that lie over the recipe's: {', '.join(presets())}")]
@@ -35,7 +35,7 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
-        from recipes.pointer_selector.preparation import prepare
+        from recipes.pointer_selector.dataset import prepare
 
         _show_data(prepare(recipe), Console(highlight=False, soft_wrap=True))
 
@@ -50,8 +50,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     """Train the recipe and test its best checkpoint; with DRY_RUN=1 print it with the accounting, and stop."""
     import torch
 
+    from recipes.pointer_selector.dataset import prepare
     from recipes.pointer_selector.evaluation import evaluate
-    from recipes.pointer_selector.preparation import prepare
     from recipes.pointer_selector.selector import choose_device
     from recipes.pointer_selector.training import RunLog, Trainer
 
@@ -95,8 +95,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
     """The numbers of groups and updates, and the notes of `unread`."""
+    from recipes.pointer_selector.dataset import shot_num
     from recipes.pointer_selector.losses import equal_groups, rewards, unread
-    from recipes.pointer_selector.preparation import shot_num
 
     train_part = prepared.parts["train"]
     equal = equal_groups(rewards(train_part, recipe.reward), train_part)
@@ -129,8 +129,8 @@ def evaluate_command(
     """Print right answers at each number of shots, and paired tests with Holm's correction over all of them."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
+        from recipes.pointer_selector.dataset import prepare
         from recipes.pointer_selector.evaluation import evaluate
-        from recipes.pointer_selector.preparation import prepare
 
         folder = checkpoint_dir(recipe.trainer.experiment_name)
         evaluation = evaluate(prepare(recipe), folder, recipe.validation.shots, part)

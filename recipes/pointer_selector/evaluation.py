@@ -15,8 +15,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.dataset import PointerData, collate
-from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.pointer_selector.dataset import PointerData, Prepared, collate, shot_num
 from recipes.pointer_selector.selector import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
@@ -90,7 +89,8 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
 
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
     """1 where the frozen model answers a query right, else 0; for picks [Q, N, S], the mean over N sequences."""
-    correct = model.outcome(data, queries, picks).correct.double()
+    rows = torch.from_numpy(data.query_rows[queries])
+    correct = model.answer(rows, model.votes(rows, data.pool_rows(queries)), picks).correct.double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
 

@@ -23,9 +23,8 @@ from recipes.errors import RecipeError
 from recipes.files import write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
-from recipes.pointer_selector.dataset import Batch, collate
+from recipes.pointer_selector.dataset import Batch, Prepared, collate, shot_num
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, logged_log_probs, validate
-from recipes.pointer_selector.preparation import Prepared, shot_num
 from recipes.pointer_selector.selector import PointerPolicy
 from recipes.settings.layers import flatten
 

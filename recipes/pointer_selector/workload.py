@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from torch.nn import functional
 
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
-
-if TYPE_CHECKING:
-    from recipes.pointer_selector.dataset import PointerData
 
 LABELS, LABEL_NOISE, MAX_SHOTS = 10, 0.15, 4
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
@@ -75,7 +72,7 @@ class FrozenModel:
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], LABELS)
 
     def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> Outcome:
-        """Outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]."""
+        """Outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]; S may be 0."""
         chosen = votes.gather(1, picks.reshape(len(queries), -1, 1).expand(-1, -1, LABELS))
         total = chosen.view(*picks.shape, LABELS).sum(-2)
         between = [1] * (total.ndim - 2)
@@ -85,11 +82,6 @@ class FrozenModel:
         of_truth = probability.gather(-1, truth)
         rank = 1 + (probability > of_truth).sum(-1)
         return Outcome(probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank)
-
-    def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
-        """Outcomes of sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
-        rows = torch.from_numpy(data.query_rows[queries])
-        return self.answer(rows, self.votes(rows, data.pool_rows(queries)), picks)
 
 
 def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:

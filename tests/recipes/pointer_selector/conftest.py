@@ -8,7 +8,7 @@ import torch
 
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.preparation import read_data
+from recipes.pointer_selector.dataset import read_data
 from recipes.pointer_selector.selector import PointerPolicy
 
 

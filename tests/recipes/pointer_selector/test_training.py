@@ -7,8 +7,8 @@ import torch
 
 from recipes.pointer_selector import selector, training, workload
 from recipes.pointer_selector.config import FilterConfig, resolve
+from recipes.pointer_selector.dataset import Prepared, by_split, filtered, read_data
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION
-from recipes.pointer_selector.preparation import Prepared, by_split, filtered, read_data
 from recipes.pointer_selector.training import RunLog, Trainer
 from recipes.runs.metrics import read_history
 from tests.mistakes import mistake
