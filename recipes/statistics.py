@@ -49,12 +49,11 @@ def mean_with_interval(
 
     Values of 0 and 1 whose bounds are (0, 1) get Wilson's interval, others a bootstrap (BCa, or percentile for many
     values). Where all values are equal up to rounding a bootstrap would claim certainty: the bounds give an exact
-    interval instead, and without bounds there is none. Where clusters repeat, the interval is over the clusters.
+    interval instead, and without bounds there is none. Where clusters repeat, Student's t over the clusters.
 
     Args:
-        values: one finite number per question (or game, or query).
+        values: one finite number per `unit`, which `Interval.method` names.
         bounds: smallest and largest value that a question can have.
-        unit: what each value belongs to, for `Interval.method`.
         seed: for the bootstrap's resampling.
         clusters: the question that each value belongs to; None where all are different.
     """
@@ -71,8 +70,14 @@ def mean_with_interval(
         return _constant(float(data.mean()), different, bounds, unit)
     if clusters is None or different == data.size:
         interval = _bootstrap(data, unit, seed)
+    elif different == 1:
+        return Interval(float(data.mean()), None, None, f"none: one {unit}, repeated")
     else:
-        interval = _clustered(data, clusters, unit)
+        from scipy.stats import t
+
+        half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, different - 1)) * standard_error(data, clusters)
+        value, method = float(data.mean()), f"Student's t over {different} different {unit}s"
+        interval = Interval(value, value - half, value + half, method)
     if bounds is None or interval.low is None or interval.high is None:
         return interval
     return replace(interval, low=max(interval.low, bounds[0]), high=min(interval.high, bounds[1]))
@@ -255,17 +260,6 @@ def _sums(data: np.ndarray, clusters: Sequence[Hashable]) -> tuple[np.ndarray, n
     places: dict[Hashable, int] = {}
     of_each = [places.setdefault(cluster, len(places)) for cluster in clusters]
     return np.bincount(of_each, weights=data), np.bincount(of_each)
-
-
-def _clustered(data: np.ndarray, clusters: Sequence[Hashable], unit: str) -> Interval:
-    """Student's t interval with the standard error over the clusters."""
-    from scipy.stats import t
-
-    value, number = float(data.mean()), len(set(clusters))
-    if number == 1:
-        return Interval(value, None, None, f"none: one {unit}, repeated")
-    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, number - 1)) * standard_error(data, clusters)
-    return Interval(value, value - half, value + half, f"Student's t over {number} different {unit}s")
 
 
 def _bootstrap(data: np.ndarray, unit: str, seed: int) -> Interval:

@@ -43,8 +43,7 @@ def find_model(name: str, option: str = "--model_path") -> Model:
     name = in_artifacts(name)
     path = Path(name).expanduser().absolute()
     if not path.exists():
-        _refuse_missing_folder(path, name, option)
-        path = folder = _downloaded(name, option)
+        path = folder = _downloaded(name, path, option)
     else:
         folder = _exported(path, option)
     if weight_files(folder):
@@ -78,8 +77,12 @@ def _exported(path: Path, option: str) -> Path:
     return models[-1]
 
 
-def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
-    """Raise for what can be no name of the hub: a step that is not there, or more than owner and name."""
+def _downloaded(name: str, path: Path, option: str) -> Path:
+    """The folder of a model of the hub, which is downloaded if it is not in the local cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    # No name of the hub is a step that is not there, or more than owner and name.
     for folder in (path, *path.parents):
         if folder.name.startswith("global_step_"):
             steps = ", ".join(map(str, saved_steps(folder.parent)))
@@ -88,13 +91,6 @@ def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
     if name.count("/") > 1:
         fix = "name one that exists, or owner/name on the hub"
         raise RecipeError(f"there is no folder {name}", where=option, fix=fix)
-
-
-def _downloaded(name: str, option: str) -> Path:
-    """The folder of a model of the hub, which is downloaded if it is not in the local cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "original/*", "*.gguf"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

@@ -259,8 +259,22 @@ def prepare(recipe: PointerRecipe) -> Prepared:
         examples = Path(config.candidate_embeddings or config.query_embeddings)
     data = read_data(candidates, queries, examples)
     parts = by_split(data)
-    train, dropped = filtered(_of_shots(parts["train"], shot_num(recipe, parts["train"])), config.filters)
-    parts["train"] = _some_queries(train, config.train_queries)
+    train = parts["train"]
+    most, longest = shot_num(recipe, train), int(train.lengths.max())
+    if longest < most or train.lengths.min() > most:
+        what, fix = (
+            f"no logged sequence has {most} picks; the longest has {longest}",
+            f"set SHOT_NUM={longest}, or log ",
+        )
+        raise RecipeError(what, where="data.shot_num", fix=f"{fix}longer sequences")
+    train, dropped = filtered(train.keep_candidates(train.lengths <= most).with_candidates(), config.filters)
+    if (number := config.train_queries) > len(train):
+        what = f"{number} training queries were asked for, and there are {len(train)}"
+        raise RecipeError(what, where="data.train_queries", fix=f"ask for at most {len(train)}; 0 takes all")
+    if number:  # by a hash of their ids, so that a smaller choice is part of a larger one
+        order = sorted(range(len(train)), key=lambda n: hashlib.sha256(train.query_ids[n].encode()).digest())
+        train = train.keep_queries(np.isin(np.arange(len(train)), order[:number]))
+    parts["train"] = train
     digest = hashlib.sha256("".join(map(sha256, (candidates, queries, examples))).encode()).hexdigest()
     return Prepared(parts, model, count(data), dropped, digest)
 
@@ -422,27 +436,6 @@ def shot_num(recipe: PointerRecipe, train: PointerData) -> int:
     """The most picks that are trained on: the user's number, or the recipe's and no more than are logged."""
     given = recipe.data.shot_num
     return given if recipe.source_of("data.shot_num").by_user else min(given, int(train.lengths.max()))
-
-
-def _of_shots(data: PointerData, most: int) -> PointerData:
-    """Return the sequences of at most `most` picks, and the queries that have such a sequence."""
-    wanted, longest = data.lengths <= most, int(data.lengths.max())
-    if not wanted.any() or longest < most:
-        raise RecipeError(
-            f"no logged sequence has {most} picks; the longest has {longest}",
-            where="data.shot_num",
-            fix=f"set SHOT_NUM={longest}, or log longer sequences",
-        )
-    return data.keep_candidates(wanted).with_candidates()
-
-
-def _some_queries(data: PointerData, number: int) -> PointerData:
-    """Keep `number` queries by a hash of their ids, so that a smaller choice is part of a larger one; 0 keeps all."""
-    if number > len(data):
-        what = f"{number} training queries were asked for, and there are {len(data)}"
-        raise RecipeError(what, where="data.train_queries", fix=f"ask for at most {len(data)}; 0 takes all")
-    order = sorted(range(len(data)), key=lambda n: hashlib.sha256(data.query_ids[n].encode()).digest())
-    return data.keep_queries(np.isin(np.arange(len(data)), order[:number])) if number else data
 
 
 def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict[str, int]]:

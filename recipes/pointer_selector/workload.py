@@ -214,7 +214,7 @@ def _candidates(
 
 
 def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
-    """Return the retriever's log-probability of sequences: scores [B, K], pointers [B, N, S] -> [B, N]."""
+    """The retriever's log-probability of sequences: scores [B, K], pointers [B, N, S] -> [B, N]."""
     free = torch.ones(*pointers.shape[:2], scores.shape[1], dtype=torch.bool)
     total = torch.zeros(pointers.shape[:2])
     for pick in pointers.split(1, dim=-1):
@@ -225,9 +225,10 @@ def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
 
 
 def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
-    """Return the `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
+    """The `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
 
-    The beam is wider than `width`, since many of its members are permutations of the same examples.
+    The beam is wider than `width`, since many of its members are permutations of the same examples. Where it holds
+    fewer sets, the first one is repeated.
     """
     batch, slots = scores.shape
     wide = 6 * width
@@ -240,16 +241,14 @@ def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
         parent, slot = index // slots, index % slots
         picks = torch.cat([picks.gather(1, parent[..., None].expand(-1, -1, picks.shape[-1])), slot[..., None]], -1)
         free = free.gather(1, parent[..., None].expand(-1, -1, slots)).scatter(-1, slot[..., None], False)
-    return torch.stack([_distinct_sets(of_query, width) for of_query in picks])
-
-
-def _distinct_sets(sequences: Tensor, width: int) -> Tensor:
-    """Return the first `width` sequences that are different sets; the first one is repeated where there are fewer."""
-    seen: dict[tuple[int, ...], int] = {}
-    for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
-        seen.setdefault(tuple(sequence), number)
-    kept = list(seen.values())[:width]
-    return sequences[kept + [kept[0]] * (width - len(kept))]
+    kept = []
+    for sequences in picks:
+        first: dict[tuple[int, ...], int] = {}
+        for number, chosen in enumerate(sequences.sort(-1).values.tolist()):
+            first.setdefault(tuple(chosen), number)
+        numbers = list(first.values())[:width]
+        kept.append(sequences[numbers + [numbers[0]] * (width - len(numbers))])
+    return torch.stack(kept)
 
 
 def _draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:
