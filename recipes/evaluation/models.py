@@ -13,7 +13,7 @@ from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
-from recipes.model_files import weight_files
+from recipes.model_files import TOKENIZERS, weight_files
 from recipes.paths import in_artifacts
 
 
@@ -135,4 +135,6 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return EvaluatedModel(label, server.model, identity, server, note)
     model = find_model(name, option)
+    if not server and not any((model.folder / file).is_file() for file in TOKENIZERS):
+        raise RecipeError(f"{model.folder} has no tokenizer", where=option, fix="put its tokenizer's files there")
     return EvaluatedModel(label, model.name, hash_model(model.folder), server or model.folder, model.note)

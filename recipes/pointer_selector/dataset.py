@@ -262,11 +262,8 @@ def prepare(recipe: PointerRecipe) -> Prepared:
     train = parts["train"]
     most, longest = shot_num(recipe, train), int(train.lengths.max())
     if longest < most or train.lengths.min() > most:
-        what, fix = (
-            f"no logged sequence has {most} picks; the longest has {longest}",
-            f"set SHOT_NUM={longest}, or log ",
-        )
-        raise RecipeError(what, where="data.shot_num", fix=f"{fix}longer sequences")
+        what, fix = f"no logged sequence has {most} picks; the longest has {longest}", f"set SHOT_NUM={longest}"
+        raise RecipeError(what, where="data.shot_num", fix=f"{fix}, or log longer sequences")
     train, dropped = filtered(train.keep_candidates(train.lengths <= most).with_candidates(), config.filters)
     if (number := config.train_queries) > len(train):
         what = f"{number} training queries were asked for, and there are {len(train)}"

@@ -88,7 +88,8 @@ def make_model(tmp_path) -> Callable[..., Path]:
     def make(name: str = "model", weights: bytes | None = b"weights") -> Path:
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}", encoding="utf-8")
+        for name in ("config.json", "tokenizer.json"):
+            (folder / name).write_text("{}", encoding="utf-8")
         if weights is not None:
             (folder / "model.safetensors").write_bytes(weights)
         return folder

@@ -3,7 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.evaluation.models import find_model
+from recipes.evaluation.models import find_evaluated_model, find_model
+from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import load_questions
 from tests.mistakes import mistake
 
@@ -22,6 +23,15 @@ def test_what_is_no_model(make_model, tmp_path):
         (tmp_path / "none" / "global_step_60" / "actor", "has no checkpoint"),
     ):
         assert mistake(lambda asked=asked: find_model(str(asked)), fix).where == "--model_path"
+
+
+def test_a_model_without_a_tokenizer_is_refused_where_it_is_named(make_model):
+    """It was said after the data were made and the model's files hashed. A server has a tokenizer of its own."""
+    folder = make_model()
+    (folder / "tokenizer.json").unlink()
+    error = mistake(lambda: find_evaluated_model("model", str(folder), "--model_path"), "no tokenizer")
+    assert error.where == "--model_path"
+    assert find_evaluated_model("model", str(folder), "--model_path", Server("http://host/v1", "m")).source.model == "m"
 
 
 @pytest.mark.parametrize("asked", ["run", "run/global_step_5", "run/global_step_5/actor"])
