@@ -106,7 +106,7 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
             count = sum(len(file.missing(questions)) for file in files.values())
             bars = stack.enter_context(progress_bar())
             bar = bars.add_task(f"generate: {subject.name}", total=count)
-            sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
+            sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine, plan.data)))
             for each in mine:
                 stream = with_images(plan.data, each.file.missing(questions))
                 try:

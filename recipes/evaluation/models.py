@@ -118,11 +118,13 @@ class EvaluatedModel:
         """Return where the model is: its folder, or the server's address."""
         return self.source.api_base if isinstance(self.source, Server) else str(self.source)
 
-    def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> ServerSampler | VllmSampler:
+    def start(
+        self, questions: Sequence[Question], max_tokens: int, engine: Engine, data: Path
+    ) -> ServerSampler | VllmSampler:
         """A generator for this model; a server takes only the template's arguments and the image bounds of `engine`."""
         if isinstance(self.source, Server):
             return ServerSampler(self.source, engine)
-        return VllmSampler(self.source, questions, max_tokens, engine)
+        return VllmSampler(self.source, questions, max_tokens, engine, data)
 
 
 def find_evaluated_model(label: str, name: str, option: str, server: Server | None = None) -> EvaluatedModel:

@@ -7,21 +7,21 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import visible_gpus
-from recipes.data.lengths import chat_tokenizer
+from recipes.data.lengths import chat_tokenizer, picture_tokens
 from recipes.data.rows import structured
 from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.verl import upstream
 from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, file_digest, load_tools
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import Question
+from recipes.evaluation.questions import Question, with_images
 from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
 from recipes.responses.measures import Group, Response, Sampling
@@ -83,20 +83,24 @@ class Engine:
 class VllmSampler:
     """Generates by a vLLM engine, which starts at the first `generate`.
 
-    `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`.
+    `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`. Pictures
+    are read from `data`, and count where it is given.
     """
 
-    def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
+    def __init__(
+        self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine, data: Path | None = None
+    ) -> None:
         for name, level in QUIET.items():
             os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
         self._limit = positions(model) or UNBOUNDED
         self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
+        self._has_processor = bool(settings)
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
         self._rules = self._rules_of(engine.tools, max_tokens) if engine.tools else None
-        self._window = self._needed_window(questions, max_tokens)
+        self._window = self._needed_window(questions, max_tokens, data)
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
@@ -119,12 +123,12 @@ class VllmSampler:
             for output in engine.step():
                 if output.finished:
                     running -= 1
-                    row, asked = int(output.request_id), not self._is_too_long(output.prompt_token_ids)
+                    row, asked = int(output.request_id), not self._is_too_long(len(output.prompt_token_ids))
                     answers = output.outputs if asked else ()  # a prompt's pictures are counted by the engine alone
                     yield Group(row, tuple(self._response(choice, row, sampling) for choice in answers))
 
-    def _is_too_long(self, tokens: Sequence[int]) -> bool:
-        return self._settings.prompt_tokens is not None and len(tokens) > self._settings.prompt_tokens
+    def _is_too_long(self, tokens: int) -> bool:
+        return self._settings.prompt_tokens is not None and tokens > self._settings.prompt_tokens
 
     def _response(self, choice: Any, row: int, sampling: Sampling) -> Response:
         """A response of vLLM, its text as the trainer's reward gets it."""
@@ -137,7 +141,7 @@ class VllmSampler:
         from vllm import exceptions
 
         tokens = self._tokens(question)
-        if self._is_too_long(tokens):
+        if self._is_too_long(len(tokens)):
             return False
         prompt: dict[str, Any] = {"prompt_token_ids": tokens}
         if question.images:
@@ -184,21 +188,41 @@ class VllmSampler:
             template_arguments=self._settings.template_arguments,
         )
 
-    def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
-        if self._images or self._rules:
-            return min(self._limit, (self._settings.prompt_tokens or self._limit) + max_tokens)
-        every = {question.row: self._tokens(question) for question in questions}
-        lengths = {row: len(tokens) for row, tokens in every.items() if not self._is_too_long(tokens)} or {0: 0}
+    def _needed_window(self, questions: Sequence[Question], max_tokens: int, data: Path | None) -> int:
+        most = (self._settings.prompt_tokens or self._limit) + max_tokens  # of what is asked
+        if self._rules or (self._images and most <= self._limit):
+            return min(self._limit, most)
+        of_pictures = self._picture_counter() if self._images and data and self._has_processor else lambda question: 0
+        lengths = {
+            question.row: length
+            for question in (with_images(data, questions) if data else questions)
+            if not self._is_too_long(length := len(self._tokens(question)) + of_pictures(question))
+        } or {0: 0}
         longest = max(lengths, key=lambda row: lengths[row])
         needed, limit = lengths[longest] + max_tokens, self._limit
         if needed > limit:
+            pictures = " with its pictures" if self._images else ""
+            fix = f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row"
             raise RecipeError(
-                f"row {longest} has {lengths[longest]} prompt tokens, and with {max_tokens} response tokens it exceeds "
-                f"the model's window of {limit}",
+                f"row {longest} has {lengths[longest]} prompt tokens{pictures}, and with {max_tokens} response tokens "
+                f"it exceeds the model's window of {limit}",
                 where=str(self._model),
-                fix=f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row",
+                fix=f"{fix}, or lower data.max_pixels" if self._images else fix,
             )
-        return needed
+        return limit if self._images else needed
+
+    def _picture_counter(self) -> Callable[[Question], int]:
+        """A function from a question to the tokens of its pictures beyond their marks, at the sizes that vLLM gets."""
+        from qwen_vl_utils.vision_process import smart_resize
+        from transformers import AutoProcessor
+
+        counted = picture_tokens(AutoProcessor.from_pretrained(str(self._model)), self._settings.processor)
+
+        def count(question: Question) -> int:
+            sizes = [(picture.height, picture.width) for picture in map(open_image, question.images)]
+            return sum(counted(*smart_resize(*size, 2 * self._patch)) - 1 for size in sizes)
+
+        return count
 
     def _start(self) -> Any:
         if self._llm is None:
