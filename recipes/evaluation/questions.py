@@ -24,7 +24,7 @@ IMAGE_ROWS_AT_ONCE = 16
 
 
 class RowFormat(NamedTuple):
-    """What the trainer's engine reads of a row: verl chat messages and the truth beside them, EasyR1 two columns."""
+    """Columns that the trainer's engine reads: verl chat messages and the truth beside them, EasyR1 two of its own."""
 
     prompt: str = "prompt"  # column of the chat messages, or of a text, which is one message of the user
     answer: str = ""  # EasyR1's column of the ground truth; empty for verl

@@ -74,7 +74,7 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What the figures do not say: data, the probe's groups, responses that could not be judged, filtered rows."""
+        """Data, the probe's groups, responses that could not be judged, filtered rows: beside the figures."""
         data = self.identity["data"]
         made = f", made from {data['made_from']}" if data["made_from"] else ""
         notes = [f"data: {shown_path(Path(data['path']))}, {counted(data['rows'], 'row')}{made}"]
@@ -284,14 +284,7 @@ BINS = 20
 Passes = Mapping[str, Measures]  # model's label -> its sampled pass
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure with its heading and one sentence on how to read it."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
+Figure = tuple[str, str, str, str]  # name, heading, one sentence on how to read it, SVG
 
 
 def draw_all(passes: Passes) -> list[Figure]:
@@ -304,7 +297,7 @@ def draw_all(passes: Passes) -> list[Figure]:
         return []
     figures = []
     with mpl.rc_context(STYLE):
-        for name, (title, caption, draw) in FIGURES.items():
+        for name, title, caption, draw in FIGURES:
             if name == "accuracy" and any(one.measure != name for one in passes.values()):
                 continue
             canvas = Canvas(figsize=SIZE)
@@ -313,7 +306,7 @@ def draw_all(passes: Passes) -> list[Figure]:
             draw(axes, passes)
             if len(passes) > 1:  # above the axes, where it hides nothing
                 axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
-            figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
+            figures.append((name, title, caption, inline(canvas, name, f"{title}. {caption}")))
     return figures
 
 
@@ -340,15 +333,17 @@ def _means(axes: Any, passes: Passes) -> None:
     axes.grid(axis="x", visible=False)
 
 
-FIGURES = {
-    "accuracy": (
+FIGURES = (
+    (
+        "accuracy",
         "pass@k with 95% intervals",
         "Share of questions with a right answer among k sampled ones; bars are intervals over questions.",
         _pass_at_k,
     ),
-    "means": (
+    (
+        "means",
         "Distribution of group means",
         "A group at either end has no variance and gives no signal; the signal is in between.",
         _means,
     ),
-}
+)

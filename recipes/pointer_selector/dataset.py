@@ -90,7 +90,7 @@ class PointerData:
 
     @property
     def outcomes(self) -> np.ndarray:
-        """What a pick is worth, [M]: vqa_correct, or beam_score within its group where no candidate has it."""
+        """The worth of a candidate, [M]: vqa_correct, or beam_score within its group where no candidate has it."""
         if self.has_truth:
             return self.scores["vqa_correct"].astype(float)
         return self.within_groups(self.scores["beam_score"].astype(float))

@@ -99,7 +99,7 @@ class ScoredResponse(Answer):
     tokens: int | None = None  # as in `Response`; None and unknown in a run's dump, also the next two
     truncated: bool | None = None
     logprob: float | None = None
-    # What the following say is known of a response that was read from a file.
+    # The following are known of a response that was read from a file.
     text: str = ""  # what was answered
     prompt: str = ""  # what was asked
     truth: str = ""  # the ground truth
