@@ -169,8 +169,6 @@ class PointerRecipe(Resolved):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
-
-
 TOP_K = {
     "grpo_early_top_k": "grpo.curriculum.early_candidates",
     "grpo_late_top_k": "grpo.curriculum.late_candidates",

@@ -90,7 +90,7 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
     """1 where the frozen model answers a query right, else 0; for picks [Q, N, S], the mean over N sequences."""
     rows = torch.from_numpy(data.query_rows[queries])
-    correct = model.answer(rows, model.votes(rows, data.pool_rows(queries)), picks).correct.double()
+    correct = model.answer(rows, model.votes(rows, data.pool_rows(queries)), picks)[0].double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
 
 

@@ -38,15 +38,6 @@ POOL = 32
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The frozen model's scores of sequences; each tensor has the shape of the picks without the last dimension."""
-
-    correct: Tensor
-    probability: Tensor  # of the right answer
-    accuracy: Tensor  # 1 / rank of the right answer, a soft score between 0 and 1
-
-
-@dataclass(frozen=True)
 class FrozenModel:
     """The frozen in-context classifier; in real use a vision-language model takes its place.
 
@@ -71,8 +62,11 @@ class FrozenModel:
         kernel = ((cosine - 1) / BANDWIDTH).exp()
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], LABELS)
 
-    def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> Outcome:
-        """Outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]; S may be 0."""
+    def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Correctness of each answer, probability of the right one, and 1 / its rank, a soft score from 0 to 1.
+
+        Query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> three times [B, ...]; S may be 0.
+        """
         chosen = votes.gather(1, picks.reshape(len(queries), -1, 1).expand(-1, -1, LABELS))
         total = chosen.view(*picks.shape, LABELS).sum(-2)
         between = [1] * (total.ndim - 2)
@@ -81,7 +75,7 @@ class FrozenModel:
         truth = self.truth[queries].view(len(queries), *between, 1).expand(*total.shape[:-1], 1)
         of_truth = probability.gather(-1, truth)
         rank = 1 + (probability > of_truth).sum(-1)
-        return Outcome(probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank)
+        return probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank
 
 
 def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
@@ -197,10 +191,9 @@ def _candidates(
             ("sample", _draw(scores / 2, shots, 3, generator)),
             ("random", _draw(torch.zeros_like(scores), shots, 4, generator)),
         ):
-            outcome, total = model.answer(rows, votes, pointers), _log_prob(scores, pointers)
-            columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability)
+            columns = (pointers, _log_prob(scores, pointers), *model.answer(rows, votes, pointers))
             for pool, known, *of_query in zip(pools, logged, *(column.tolist() for column in columns), strict=True):
-                for picks, log_probability, correct, accuracy, probability in zip(*of_query, strict=True):
+                for picks, log_probability, correct, probability, accuracy in zip(*of_query, strict=True):
                     candidate = {
                         "pointer": pool[picks].tolist(),
                         "gen_method": method,
