@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
-from recipes.files import write_json, write_whole
+from recipes.files import Tail, write_json, write_whole
 from recipes.pointer_selector import losses, selector
 from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
 from recipes.pointer_selector.dataset import Batch, Prepared, collate, shot_num
@@ -146,15 +146,13 @@ class RunLog:
     """
 
     def __init__(self, folder: Path, after: int) -> None:
-        def is_kept(line: str) -> bool:
-            if not line.endswith("\n"):
-                return False
+        def is_kept(line: bytes) -> bool:
             step, data = json.loads(line).values()
             return step < after or (step == after and data.get("training/epoch") != 0)
 
         path = folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if after and path.is_file() else []
-        write_whole(path, "".join(takewhile(is_kept, lines)))
+        lines = takewhile(is_kept, Tail(path).read() if after else [])
+        write_whole(path, "".join(f"{line.decode()}\n" for line in lines))
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
 
