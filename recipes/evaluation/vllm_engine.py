@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
-# vLLM's warnings about its own choices would hide the progress bar; VLLM_LOGGING_LEVEL=INFO shows them. PyTorch reads
-# its level when it is imported.
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+# Warnings of vLLM, PyTorch and transformers about their own choices would hide the progress bar;
+# VLLM_LOGGING_LEVEL=INFO shows vLLM's. The others read their level when they are imported.
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error"}
 # A model whose weights have fewer bytes than this runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
 PATCH = 14  # pixels of a side: verl's, where the processor does not say
