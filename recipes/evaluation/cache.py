@@ -58,8 +58,7 @@ class ResponseFile:
     def for_writing(self) -> Iterator[None]:
         """Lock the file for writing, read what others wrote before, and cut off the half line that a killed run leaves.
 
-        Raises:
-            RecipeError: another evaluation is writing.
+        Raises RecipeError where another evaluation is writing.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:

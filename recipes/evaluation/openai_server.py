@@ -32,12 +32,9 @@ class Server:
 
 
 class ServerSampler:
-    """Generates by a server, which gets one request for each response.
+    """Generates by a server, one request a response; of `engine` it takes image bounds and template arguments.
 
     Log-probabilities are not asked for: those of a server ignore temperature and top_p.
-
-    Args:
-        engine: has the bounds of images and the template's arguments.
     """
 
     def __init__(self, server: Server, engine: Engine) -> None:

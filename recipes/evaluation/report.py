@@ -118,7 +118,7 @@ def table(result: Result) -> list[Line]:
     if compared:
         p_values["greedy", compared.measure] = f"{compared.primary.p_value:.2g}"
     lines = {}
-    for decoding in [name for name in ("greedy", "sampled") if name in passes[0]]:
+    for decoding in [name for name in ("sampled", "greedy") if name in passes[0]]:
         summaries = [each[decoding] for each in passes]
         for name in dict.fromkeys(name for summary in summaries for name in summary.figures):
             figures = [summary.figures.get(name) for summary in summaries]
@@ -131,8 +131,7 @@ def table(result: Result) -> list[Line]:
             label = metric.label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
     first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)
-    ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
-    return [first, *ordered] if first else ordered
+    return [first, *lines.values()] if first else [*lines.values()]
 
 
 def printable(text: Any) -> str:

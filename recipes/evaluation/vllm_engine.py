@@ -375,10 +375,7 @@ def _parameters(question: Question, sampling: Sampling, stop_token_ids: Sequence
 
 
 def _logprob(choice: Any, row: int, sampling: Sampling) -> float | None:
-    """The log-probability of a response; None for greedy ones, since it would not estimate the entropy.
-
-    vLLM keeps the sum over the tokens; with logprobs=0 each step holds the sampled token alone.
-    """
+    """The log-probability of a response; None for greedy ones, since it would not estimate the entropy."""
     logprob = choice.cumulative_logprob
     if logprob is not None and not math.isfinite(logprob):
         raise RecipeError(
