@@ -60,11 +60,11 @@ def run(plan: EvaluationPlan) -> tuple[Result, Path]:
 
     Returns the result and the folder, which is written whole or not at all.
     """
-    questions = load_questions(plan.data, plan.limit, plan.read)
+    questions = load_questions(plan.data, plan.options.limit, plan.read)
     identity = plan.identity(len(questions))
     target = target_folder(plan, identity)
     passes = passes_of(plan)
-    if plan.fresh:
+    if plan.options.fresh:
         for each in passes:
             each.file.forget()
     _generate(plan, passes, questions)
@@ -206,10 +206,10 @@ def _result(
         headline = compared.headline
     else:
         headline = headline_of_one(models["model"].passes, plan.sampled.n)
-    if plan.filter_out is not None:
+    if plan.options.filter_out is not None:
         decided_by = {"report": str(target), **identity}
         plan.check_filter_out()
-        filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].measures, decided_by)
+        filtered = write_filtered(plan.data, plan.options.filter_out, questions, passes[0].measures, decided_by)
     return Result(
         kind=plan.kind,
         task=plan.task,

@@ -42,13 +42,9 @@ class EvaluationPlan:
     sampled: Sampling  # of the sampled pass
     greedy: Sampling | None  # of the greedy pass; None for the signal probe
     read: RowFormat = VERL_ROWS  # what of a row is prompt and ground truth
-    limit: int | None = None  # how many of the first rows of `data` are asked, None for all
     batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
-    filter_out: Path | None = None  # where the probe writes the rows that give a signal
-    output: Path | None = None  # folder of the report; None: artifacts/evaluations/<task>/<name>
-    overwrite: bool = False  # replace an existing folder at `output` and an existing file at `filter_out`
-    fresh: bool = False  # throw cached responses away
+    options: Options = field(default_factory=Options)  # of which limit, filter_out, output_dir, overwrite and fresh are read here
     samples: int = 200  # most questions in the report's table
 
     def __post_init__(self) -> None:
@@ -58,16 +54,17 @@ class EvaluationPlan:
                 where="--rollout_n",
                 fix="use the n of training, such as 16; 2 is the least",
             )
-        if self.filter_out and self.kind != "analyse":
+        if self.options.filter_out and self.kind != "analyse":
             raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
         self.check_filter_out()
 
     def check_filter_out(self) -> None:
         """Raise RecipeError if the probe may not write its file; called before the sampling and again after it."""
-        same = self.filter_out and self.filter_out.resolve() == self.data.resolve()
-        if self.filter_out and (same or (self.filter_out.exists() and not self.overwrite)):
+        target = self.options.filter_out
+        same = target and target.resolve() == self.data.resolve()
+        if target and (same or (target.exists() and not self.options.overwrite)):
             fix = "name another file" if same else "name another file, or add --overwrite"
-            raise RecipeError(f"{self.filter_out} exists", where="--filter_out", fix=fix)
+            raise RecipeError(f"{target} exists", where="--filter_out", fix=fix)
 
     @property
     def kind(self) -> str:
@@ -92,7 +89,7 @@ class EvaluationPlan:
             "models": {subject.label: subject.model_hash for subject in self.subjects},
             "data": {"sha256": hash_file(self.data), "questions": questions, **described(self.data)},
             "read": self.read._asdict(),
-            "limit": self.limit,
+            "limit": self.options.limit,
             "reward": {
                 "path": str(self.reward.path),
                 "sha256": self.reward.sha256,
@@ -151,25 +148,22 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         read=read,
         sampled=sampled,
         greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0, top_k=-1),
-        limit=options.limit,
         batch=recipe.data.rollout_batch_size if options.analyse else None,
         engine=_engine(options, recipe, data),
-        filter_out=options.filter_out,
-        output=options.output_dir,
-        overwrite=options.overwrite,
-        fresh=options.fresh,
+        options=options,
     )
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
-    """The plan's `output`, which may exist only to be overwritten, or a folder named after a hash of the identity."""
-    if plan.output is None:
+    """`--output_dir`, which may exist only to be overwritten, or a folder named after a hash of the identity."""
+    output = plan.options.output_dir
+    if output is None:
         key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if plan.output.exists() and not plan.overwrite:
-        raise RecipeError(f"{plan.output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
-    return plan.output
+    if output.exists() and not plan.options.overwrite:
+        raise RecipeError(f"{output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
+    return output
 
 
 def _given(value: Any, default: Any) -> Any:

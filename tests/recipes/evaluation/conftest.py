@@ -15,6 +15,7 @@ import pytest
 
 from recipes.evaluation import evaluate
 from recipes.evaluation.models import EvaluatedModel
+from recipes.evaluation.options import Options
 from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.scoring import Reward
@@ -211,6 +212,8 @@ class World:
     def plan(self, **changes: Any) -> EvaluationPlan:
         own = {"task": "sums", "subjects": (self.subject("model", "model"),), "data": self.data}
         own |= {"reward": Reward(str(self.reward_path)), "sampled": SAMPLED, "greedy": None, "batch": 32}
+        typed = {name: changes.pop(name) for name in list(changes) if name in Options.__dataclass_fields__.keys() - own}
+        own["options"] = Options(**typed)
         return EvaluationPlan(**(own | changes))
 
     def two(self, **changes: Any) -> EvaluationPlan:
