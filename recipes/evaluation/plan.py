@@ -44,7 +44,7 @@ class EvaluationPlan:
     read: RowFormat = VERL_ROWS  # what of a row is prompt and ground truth
     batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
-    options: Options = field(default_factory=Options)  # of which limit, filter_out, output_dir, overwrite and fresh are read here
+    options: Options = field(default_factory=Options)  # what is asked, and where results go
     samples: int = 200  # most questions in the report's table
 
     def __post_init__(self) -> None:

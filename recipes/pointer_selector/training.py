@@ -140,9 +140,8 @@ class Progress:
 class RunLog:
     """`metrics.jsonl`, a line for each update and validation, and TensorBoard's files.
 
-    Args:
-        after: last step whose lines are kept; later lines belong to an interrupted phase, which is trained again, and
-            so does a validation at this step that begins a phase.
+    Lines of steps behind `after` belong to an interrupted phase, which is trained again, and so does a validation at
+    this step that begins a phase: they are left out.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
@@ -206,12 +205,9 @@ def epoch_line(metrics: Mapping[str, float]) -> str:
 class Trainer:
     """Trains one policy. A run that was interrupted goes on after its last finished phase.
 
-    Attributes:
-        log: called with a step and its metrics; `show`: called with a line to print.
-
-    Raises:
-        RecipeError: the folder holds a run of another recipe or other data, or no group has different rewards for GRPO;
-            `run` raises it for gradients that are not finite.
+    `log` is called with a step and its metrics, `show` with a line to print. Raises RecipeError where the folder holds
+    a run of another recipe or other data, or no group has different rewards for GRPO; `run` where a gradient is not
+    finite.
     """
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
