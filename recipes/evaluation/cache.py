@@ -32,15 +32,12 @@ class ResponseFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets: dict[int, int] = {}
-        self.unasked: set[int] = set()
-        """Rows whose questions were not asked: their prompts are longer than those of training."""
         if path.exists():
             self._index()
 
     def _index(self) -> int:
         """Find the groups; return where the last whole line ends."""
         self._offsets.clear()
-        self.unasked.clear()
         offset = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -49,8 +46,6 @@ class ResponseFile:
                 with suppress(ValueError, KeyError, TypeError):
                     record = json.loads(line)
                     self._offsets[record["row"]] = offset
-                    if not record["responses"]:
-                        self.unasked.add(record["row"])
                 offset += len(line)
         return offset
 
@@ -80,8 +75,6 @@ class ResponseFile:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         with self.path.open("ab") as file:
             self._offsets[group.row] = file.seek(0, os.SEEK_END)
-            if not group.responses:
-                self.unasked.add(group.row)
             file.write(f"{text}\n".encode())
 
     def read(self, row: int) -> Group:

@@ -68,14 +68,13 @@ def run(plan: EvaluationPlan) -> tuple[Result, Path]:
         for each in passes:
             each.file.forget()
     _generate(plan, passes, questions)
-    unasked = set[int]().union(*(each.file.unasked for each in passes))
-    questions = [question for question in questions if question.row not in unasked]
+    judged = _judge(plan.reward, passes, questions)
+    questions = [question for question in questions if question.row in judged]
     if not questions:
         what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
-        judged = _judge(plan.reward, passes, questions)
         _collect(passes, questions, judged, folder, samples)
         for each in passes:
             if each.measures.failures == sum(each.measures.sizes):  # its figures would say nothing of the model
@@ -119,20 +118,22 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
                     raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}") from error
 
 
-Judged = list[dict[str, list[ScoredResponse]]]
-"""For each question, the scores of its responses by pass."""
+Judged = dict[int, dict[str, list[ScoredResponse]]]
+"""Row of each question that was asked -> the scores of its responses by pass."""
 
 
 def _judge(reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]) -> Judged:
-    judged: Judged = []
+    judged: Judged = {}
     with progress_bar() as bars:
         for question in bars.track(questions, description="score"):
-            judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
-    every = [each for passed in judged for scored in passed.values() for each in scored]
+            answers = {each.key: each.file.read(question.row).responses for each in passes}
+            if all(answers.values()):  # it has none where its prompt is longer than those of training
+                judged[question.row] = {key: reward.score(question, responses) for key, responses in answers.items()}
+    every = [each for passed in judged.values() for scored in passed.values() for each in scored]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
-    lowest = min(each.score for each in every)
+    lowest = min((each.score for each in every), default=0.0)
     worst = 0.0 if any(each.accuracy is not None for each in every if not each.failure) else None
-    for passed in judged:
+    for passed in judged.values():
         for key, scored in passed.items():
             passed[key] = [replace(each, score=lowest, accuracy=worst) if each.failure else each for each in scored]
     return judged
@@ -146,7 +147,8 @@ def _collect(
     with ExitStack() as stack:
         files = [folder / "questions.jsonl", *(folder / "completions" / f"{each.key}.jsonl" for each in passes)]
         table, *logs = [stack.enter_context(file.open("w", encoding="utf-8")) for file in files]
-        for question, passed in zip(questions, judged, strict=True):
+        for question in questions:
+            passed = judged[question.row]
             scored: dict[str, list[ScoredResponse]] = {}
             figures = {}
             for each, log in zip(passes, logs, strict=True):
