@@ -63,8 +63,15 @@ def measure(
     """
     queries = np.arange(len(data)) if queries is None else queries
     if model is None:
-        by_shots = {s: _best_logged(policy, data, s, queries) for s in shots}
-        return {s: result for s, result in by_shots.items() if result is not None}
+        results = {}
+        for s in shots:
+            wanted = (data.lengths == s) & np.isin(data.candidate_query, queries)
+            if wanted.any():
+                logged = data.keep_candidates(wanted).with_candidates()
+                score = logged_log_probs(policy, logged).sum(-1).numpy()
+                best = logged.outcomes[_highest(score, logged)]
+                results[s] = Result(np.unique(data.candidate_query[wanted]), best)
+        return results
     parts = []
     policy.eval()
     for start in range(0, len(queries), BATCH_SIZE):
@@ -92,17 +99,6 @@ def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tens
     rows = torch.from_numpy(data.query_rows[queries])
     correct = model.answer(rows, model.votes(rows, data.pool_rows(queries)), picks)[0].double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
-
-
-def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray) -> Result | None:
-    """Return the outcome of each query's most likely candidate with `shots` picks; None if none is logged."""
-    wanted = (data.lengths == shots) & np.isin(data.candidate_query, queries)
-    logged = np.unique(data.candidate_query[wanted])
-    if not len(logged):
-        return None
-    data = data.keep_candidates(wanted).with_candidates()
-    score = logged_log_probs(policy, data).sum(-1).numpy()
-    return Result(logged, data.outcomes[_highest(score, data)])
 
 
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
