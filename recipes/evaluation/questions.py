@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
 from recipes.responses.measures import question_key
 from recipes.rewards.easyr1 import unwrapped
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 OPTIONAL = ("reward_model", "data_source", "extra_info", "id")
 IMAGE_ROWS_AT_ONCE = 16
@@ -104,7 +101,8 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
         yield replace(question, images=images)
 
 
-def _open(path: Path, needed: Iterable[str] = ()) -> pq.ParquetFile:
+def _open(path: Path, needed: Iterable[str] = ()) -> Any:
+    """The pyarrow ParquetFile of a path."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
