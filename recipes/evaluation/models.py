@@ -17,37 +17,16 @@ from recipes.model_files import TOKENIZERS, weight_files
 from recipes.paths import in_artifacts
 
 
-@dataclass(frozen=True)
-class Model:
-    """A folder with weights; `note` says which model was taken in place of the one that the user named."""
-
-    folder: Path
-    note: str = ""
-
-    @property
-    def name(self) -> str:
-        """A short name for reports: the folder's, or experiment and step for a checkpoint."""
-        parts = self.folder.parts
-        if len(parts) > 3 and parts[-2:] == ("actor", "huggingface"):
-            return f"{parts[-4]} {parts[-3]}"
-        if len(parts) > 3 and parts[-2] == "snapshots":
-            return parts[-3].removeprefix("models--").replace("--", "/")
-        return parts[-1]
-
-
-def find_model(name: str, option: str = "--model_path") -> Model:
-    """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
+def find_model(name: str, option: str = "--model_path") -> Path:
+    """The folder of a model: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
     Raises RecipeError where no such model is found, or it has no weights.
     """
     name = in_artifacts(name)
     path = Path(name).expanduser().absolute()
-    if not path.exists():
-        path = folder = _downloaded(name, path, option)
-    else:
-        folder = _exported(path, option)
+    folder = _exported(path, option) if path.exists() else _downloaded(name, path, option)
     if weight_files(folder):
-        return Model(folder, "" if folder == path else f"{name} holds checkpoints; evaluating {folder}")
+        return folder
     merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
     sharded = any(folder.parent.glob("model_world_size_*.pt"))
     raise RecipeError(
@@ -132,11 +111,18 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
 
     A model behind a server is identified by its weights if `name` is also a folder here, else by address and name.
     """
-    if server and not Path(in_artifacts(name)).expanduser().exists():
+    path = Path(in_artifacts(name)).expanduser().absolute()
+    if server and not path.exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return EvaluatedModel(label, server.model, identity, server, note)
-    model = find_model(name, option)
-    if not server and not any((model.folder / file).is_file() for file in TOKENIZERS):
-        raise RecipeError(f"{model.folder} has no tokenizer", where=option, fix="put its tokenizer's files there")
-    return EvaluatedModel(label, model.name, hash_model(model.folder), server or model.folder, model.note)
+    folder = find_model(name, option)
+    if not server and not any((folder / file).is_file() for file in TOKENIZERS):
+        raise RecipeError(f"{folder} has no tokenizer", where=option, fix="put its tokenizer's files there")
+    note = f"{in_artifacts(name)} holds checkpoints; evaluating {folder}" if path.exists() and path != folder else ""
+    parts, shown = folder.parts, folder.name
+    if len(parts) > 3 and parts[-2:] == ("actor", "huggingface"):  # of a checkpoint: experiment and step
+        shown = f"{parts[-4]} {parts[-3]}"
+    elif len(parts) > 3 and parts[-2] == "snapshots":  # of the hub's cache
+        shown = parts[-3].removeprefix("models--").replace("--", "/")
+    return EvaluatedModel(label, shown, hash_model(folder), server or folder, note)

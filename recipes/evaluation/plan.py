@@ -176,7 +176,7 @@ def _recipe(options: Options) -> Recipe:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
         here = bool(options.model_path) and not options.api_base
-        model = [f"{MODEL}={find_model(options.model_path).folder}"] if here else []
+        model = [f"{MODEL}={find_model(options.model_path)}"] if here else []
         return load(options.task, arguments=[*options.words, *model])
     if not (options.run / "config.yaml").is_file():
         runs = sorted(str(relative_to_cwd(each.parent)) for each in run_dir("").glob("*/config.yaml"))
