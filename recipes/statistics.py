@@ -49,26 +49,35 @@ def mean_with_interval(
 
     Values of 0 and 1 whose bounds are (0, 1) get Wilson's interval, others a bootstrap (BCa, or percentile for many
     values). Where all values are equal up to rounding a bootstrap would claim certainty: the bounds give an exact
-    interval instead, and without bounds there is none.
-    Where clusters repeat, the interval is over the clusters.
+    interval instead, and without bounds there is none. Where clusters repeat, Student's t over the clusters.
 
     Args:
-        values: one finite number per question (or game, or query).
+        values: one finite number per `unit`, which `Interval.method` names.
         bounds: smallest and largest value that a question can have.
-        unit: what each value belongs to, for `Interval.method`.
         seed: for the bootstrap's resampling.
         clusters: the question that each value belongs to; None where all are different.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         raise ValueError("no values")
-    if clusters is not None and len(set(clusters)) < len(clusters):
-        return _clustered(data, clusters, bounds, unit)
-    if bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
-        return _wilson(int(data.sum()), data.size)
+    different = data.size if clusters is None else len(set(clusters))
+    if different == data.size and bounds == (0.0, 1.0) and np.isin(data, (0.0, 1.0)).all():
+        from scipy.stats import binomtest
+
+        wilson = binomtest(int(data.sum()), data.size).proportion_ci(CONFIDENCE, method="wilson")
+        return Interval(int(data.sum()) / data.size, float(wilson.low), float(wilson.high), "Wilson")
     if np.ptp(data) <= _noise(data):
-        return _constant(float(data.mean()), data.size, bounds, unit)
-    interval = _bootstrap(data, unit, seed)
+        return _constant(float(data.mean()), different, bounds, unit)
+    if clusters is None or different == data.size:
+        interval = _bootstrap(data, unit, seed)
+    elif different == 1:
+        return Interval(float(data.mean()), None, None, f"none: one {unit}, repeated")
+    else:
+        from scipy.stats import t
+
+        half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, different - 1)) * standard_error(data, clusters)
+        value, method = float(data.mean()), f"Student's t over {different} different {unit}s"
+        interval = Interval(value, value - half, value + half, method)
     if bounds is None or interval.low is None or interval.high is None:
         return interval
     return replace(interval, low=max(interval.low, bounds[0]), high=min(interval.high, bounds[1]))
@@ -95,14 +104,10 @@ def paired_difference(
     clusters: Sequence[Hashable] | None = None,
     seed: int = 0,
 ) -> Paired:
-    """Compare two measurements of the same questions.
+    """Compare two measurements, one value per question each, in the same order of questions.
 
     Values of 0 and 1 of different questions are compared by McNemar's exact test, all others by their differences.
-
-    Args:
-        first, second: one value per question, in the same order of questions.
-        bounds: smallest and largest value of a question.
-        clusters: the question that each value belongs to; None where all are different.
+    `bounds`, `clusters` and `seed` as in `mean_with_interval`.
     """
     before, after = (np.asarray(values, dtype=np.float64) for values in (first, second))
     changes = after - before
@@ -121,9 +126,7 @@ def paired_difference(
 def standard_error(values: Sequence[float] | np.ndarray, clusters: Sequence[Hashable]) -> float:
     """Cluster-robust standard error of a mean (Liang and Zeger 1986); 0 where all clusters have one mean.
 
-    Args:
-        values: one value per row.
-        clusters: the question that each value belongs to; where all are different this is the usual standard error.
+    `clusters` has the question of each value; where all are different this is the usual standard error.
     """
     data = np.asarray(values, dtype=np.float64)
     sums, counts = _sums(data, clusters)
@@ -139,16 +142,13 @@ def counted_questions(questions: int, different: int) -> str:
 
 
 def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
-    """Change in the share of right answers between two models on the same questions.
+    """Change in the share of right answers between two models on the same `questions`.
 
-    The interval is a bootstrap over the questions, widened where the exact interval is wider: Clopper and Pearson's
-    (1934), on the share of `won` given the number of questions that changed sides. So the result excludes 0 where the
-    exact McNemar test has p < 0.05, and nowhere else. The exact interval alone treats that number as known: where
-    nearly all changes went one way it covered the truth in 70% of simulated cases.
-
-    Args:
-        won: questions that only the second model answers rightly; `lost`: that only the first does.
-        questions: the number of all questions.
+    `won` is the number that only the second model answers rightly, `lost` that only the first does. The interval is a
+    bootstrap over the questions, widened where the exact interval is wider: Clopper and Pearson's (1934), on the share
+    of `won` given the number of questions that changed sides. So the result excludes 0 where the exact McNemar test has
+    p < 0.05, and nowhere else. The exact interval alone treats that number as known: where nearly all changes went one
+    way it covered the truth in 70% of simulated cases.
     """
     from scipy.stats import binomtest
 
@@ -166,11 +166,7 @@ def difference_of_shares(won: int, lost: int, questions: int) -> Interval:
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """McNemar's exact two-sided p-value: how likely a split at least this uneven is if both models are equally good.
-
-    Args:
-        won, lost: see `difference_of_shares`.
-    """
+    """McNemar's exact two-sided p-value: how likely a split at least this uneven is if both models are equally good."""
     from scipy.stats import binomtest
 
     return float(binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
@@ -250,13 +246,6 @@ def _noise(data: np.ndarray) -> float:
     return NOISE * max(1.0, float(np.abs(data).max()))
 
 
-def _wilson(successes: int, n: int) -> Interval:
-    from scipy.stats import binomtest
-
-    interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(successes / n, float(interval.low), float(interval.high), "Wilson")
-
-
 def _constant(value: float, n: int, bounds: tuple[float, float] | None, unit: str) -> Interval:
     """n equal values: with 95% confidence, a share below 1 - 0.025^(1/n) of the population differs from them."""
     if bounds is None:
@@ -271,24 +260,6 @@ def _sums(data: np.ndarray, clusters: Sequence[Hashable]) -> tuple[np.ndarray, n
     places: dict[Hashable, int] = {}
     of_each = [places.setdefault(cluster, len(places)) for cluster in clusters]
     return np.bincount(of_each, weights=data), np.bincount(of_each)
-
-
-def _clustered(
-    data: np.ndarray, clusters: Sequence[Hashable], bounds: tuple[float, float] | None, unit: str
-) -> Interval:
-    """Student's t interval with the standard error over the clusters."""
-    from scipy.stats import t
-
-    value, number = float(data.mean()), len(set(clusters))
-    if np.ptp(data) <= _noise(data):
-        return _constant(value, number, bounds, unit)
-    if number == 1:
-        return Interval(value, None, None, f"none: one {unit}, repeated")
-    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, number - 1)) * standard_error(data, clusters)
-    low, high = value - half, value + half
-    if bounds is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return Interval(value, low, high, f"Student's t over {number} different {unit}s")
 
 
 def _bootstrap(data: np.ndarray, unit: str, seed: int) -> Interval:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -87,3 +89,22 @@ def count_split(
     if kept:
         write_whole(kept, json.dumps(dict(sorted(lengths.items()))))
     return lengths
+
+
+def picture_tokens(processor: Any, bounds: Mapping[str, int]) -> Callable[[int, int], int]:
+    """A function from a picture's height and width to its tokens in a prompt, as a model's own processor counts them.
+
+    `bounds` are the processor's min_pixels and max_pixels, where these are given.
+    """
+    from PIL import Image
+
+    @cache
+    def count(height: int, width: int) -> int:
+        by_size = getattr(processor, "_get_num_multimodal_tokens", None)  # what vLLM asks, too
+        if by_size is not None:
+            return int(by_size(image_sizes=[(height, width)], **bounds)["num_image_tokens"][0])
+        blank = Image.new("RGB", (width, height))
+        encoded = processor(text=[processor.image_token], images=[blank], add_special_tokens=False, **bounds)
+        return len(encoded["input_ids"][0])
+
+    return count

@@ -15,7 +15,7 @@ from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
 from recipes.files import json_sha256, sha256, write_whole
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 
 def evaluations() -> Path:
@@ -32,15 +32,12 @@ class ResponseFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets: dict[int, int] = {}
-        self.unasked: set[int] = set()
-        """Rows whose questions were not asked: their prompts are longer than those of training."""
         if path.exists():
             self._index()
 
     def _index(self) -> int:
         """Find the groups; return where the last whole line ends."""
         self._offsets.clear()
-        self.unasked.clear()
         offset = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -49,8 +46,6 @@ class ResponseFile:
                 with suppress(ValueError, KeyError, TypeError):
                     record = json.loads(line)
                     self._offsets[record["row"]] = offset
-                    if not record["responses"]:
-                        self.unasked.add(record["row"])
                 offset += len(line)
         return offset
 
@@ -58,8 +53,7 @@ class ResponseFile:
     def for_writing(self) -> Iterator[None]:
         """Lock the file for writing, read what others wrote before, and cut off the half line that a killed run leaves.
 
-        Raises:
-            RecipeError: another evaluation is writing.
+        Raises RecipeError where another evaluation is writing.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
@@ -81,8 +75,6 @@ class ResponseFile:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         with self.path.open("ab") as file:
             self._offsets[group.row] = file.seek(0, os.SEEK_END)
-            if not group.responses:
-                self.unasked.add(group.row)
             file.write(f"{text}\n".encode())
 
     def read(self, row: int) -> Group:

@@ -33,7 +33,12 @@ def main(**values: Any) -> None:
     python scripts/eval.py --run artifacts/runs/countdown
     """
     with reported_errors():
-        evaluate(Options(**values))
+        try:
+            result, folder = run_evaluation(Options(**values))
+        except KeyboardInterrupt:
+            print("stopped; what was generated is kept: the same command goes on from there", file=sys.stderr)
+            raise typer.Exit(130) from None
+        print_result(result, folder)
 
 
 # typer reads the options from a function's signature; they are declared once, as the fields of `Options`. They may
@@ -47,7 +52,7 @@ app.command()(main)
 
 
 def run_evaluation(options: Options) -> tuple[Result, Path]:
-    """Plan and run, with progress and notes on standard error. Returns the result and the report's folder."""
+    """Plan and run, with progress and notes on standard error; returns the result and the report's folder."""
     from recipes.evaluation.evaluate import run
     from recipes.evaluation.plan import plan_of
 
@@ -61,16 +66,6 @@ def run_evaluation(options: Options) -> tuple[Result, Path]:
         if subject.note:
             log(f"note: {subject.note}")
     return run(plan)
-
-
-def evaluate(options: Options) -> None:
-    """Plan, run and print; progress and notes on standard error, results on standard output."""
-    try:
-        result, folder = run_evaluation(options)
-    except KeyboardInterrupt:
-        print("stopped; what was generated is kept: the same command goes on from there", file=sys.stderr)
-        raise typer.Exit(130) from None
-    print_result(result, folder)
 
 
 def print_result(result: Result, folder: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from recipes import paths
 from recipes.dumps import ROW_ID
@@ -22,8 +22,7 @@ from recipes.evaluation.scoring import Reward
 from recipes.evaluation.verdicts import compare, headline_of_one, probe, write_filtered
 from recipes.files import whole_folder, write_whole
 from recipes.progress_bar import progress_bar
-from recipes.responses.measures import Measures
-from recipes.responses.scored import Sampling, ScoredResponse
+from recipes.responses.measures import Measures, Sampling, ScoredResponse
 
 
 @dataclass(frozen=True)
@@ -59,29 +58,31 @@ def passes_of(plan: EvaluationPlan) -> list[Pass]:
 def run(plan: EvaluationPlan) -> tuple[Result, Path]:
     """Generate missing responses, score and judge them; write `filter_out` if asked for, and the report's folder.
 
-    The folder is written whole or not at all.
-
-    Returns:
-        The result, and the folder with the report.
+    Returns the result and the folder, which is written whole or not at all.
     """
-    questions = load_questions(plan.data, plan.limit, plan.read)
+    questions = load_questions(plan.data, plan.options.limit, plan.read)
     identity = plan.identity(len(questions))
     target = target_folder(plan, identity)
     passes = passes_of(plan)
-    if plan.fresh:
+    if plan.options.fresh:
         for each in passes:
             each.file.forget()
     _generate(plan, passes, questions)
-    unasked = set[int]().union(*(each.file.unasked for each in passes))
-    questions = [question for question in questions if question.row not in unasked]
+    judged = _judge(plan.reward, passes, questions)
+    questions = [question for question in questions if question.row in judged]
     if not questions:
         what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
     with whole_folder(target) as folder:
         samples = Samples(plan.kind, plan.samples)
-        judged = _judge(plan.reward, passes, questions)
         _collect(passes, questions, judged, folder, samples)
-        _refuse_failed(passes)
+        for each in passes:
+            if each.measures.failures == sum(each.measures.sizes):  # its figures would say nothing of the model
+                raise RecipeError(
+                    f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
+                    where="the reward",
+                    fix="mend it; the responses are kept, and the same command scores them again",
+                )
         result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.measures for each in passes if each.name == "sampled"})
         text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)
@@ -104,7 +105,7 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
             count = sum(len(file.missing(questions)) for file in files.values())
             bars = stack.enter_context(progress_bar())
             bar = bars.add_task(f"generate: {subject.name}", total=count)
-            sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine)))
+            sampler = stack.enter_context(closing(subject.start(questions, longest, plan.engine, plan.data)))
             for each in mine:
                 stream = with_images(plan.data, each.file.missing(questions))
                 try:
@@ -117,94 +118,74 @@ def _generate(plan: EvaluationPlan, passes: Sequence[Pass], questions: Sequence[
                     raise RecipeError(error.what, where=error.where, fix=f"{error.fix}; {hint}") from error
 
 
-def _judge(
-    reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]
-) -> list[dict[str, list[ScoredResponse]]]:
-    """For each question, the scores of its responses by pass."""
-    judged: list[dict[str, list[ScoredResponse]]] = []
+Judged = dict[int, dict[str, list[ScoredResponse]]]
+"""Row of each question that was asked -> the scores of its responses by pass."""
+
+
+def _judge(reward: Reward, passes: Sequence[Pass], questions: Sequence[Question]) -> Judged:
+    judged: Judged = {}
     with progress_bar() as bars:
         for question in bars.track(questions, description="score"):
-            judged.append({each.key: reward.score(question, each.file.read(question.row).responses) for each in passes})
-    every = [each for passed in judged for scored in passed.values() for each in scored]
+            answers = {each.key: each.file.read(question.row).responses for each in passes}
+            if all(answers.values()):  # it has none where its prompt is longer than those of training
+                judged[question.row] = {key: reward.score(question, responses) for key, responses in answers.items()}
+    every = [each for passed in judged.values() for scored in passed.values() for each in scored]
     # A failed response has 0 here, which is the best of negative scores: it counts as the worst of all passes.
-    lowest = min(each.score for each in every)
+    lowest = min((each.score for each in every), default=0.0)
     worst = 0.0 if any(each.accuracy is not None for each in every if not each.failure) else None
-    for passed in judged:
+    for passed in judged.values():
         for key, scored in passed.items():
             passed[key] = [replace(each, score=lowest, accuracy=worst) if each.failure else each for each in scored]
     return judged
 
 
 def _collect(
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    judged: Sequence[dict[str, list[ScoredResponse]]],
-    folder: Path,
-    samples: Samples,
+    passes: Sequence[Pass], questions: Sequence[Question], judged: Judged, folder: Path, samples: Samples
 ) -> None:
     """Add every response to its measures, to the logs, and to the samples if it is picked."""
     (folder / "completions").mkdir()
     with ExitStack() as stack:
-        logs = {
-            each.key: stack.enter_context(_json_lines(folder / "completions" / f"{each.key}.jsonl")) for each in passes
-        }
-        table = stack.enter_context(_json_lines(folder / "questions.jsonl"))
-        for question, passed in zip(questions, judged, strict=True):
-            scored, figures = {}, {}
-            for each in passes:
+        files = [folder / "questions.jsonl", *(folder / "completions" / f"{each.key}.jsonl" for each in passes)]
+        table, *logs = [stack.enter_context(file.open("w", encoding="utf-8")) for file in files]
+        for question in questions:
+            passed = judged[question.row]
+            scored: dict[str, list[ScoredResponse]] = {}
+            figures = {}
+            for each, log in zip(passes, logs, strict=True):
                 responses = each.file.read(question.row).responses
-                pairs = list(zip(responses, passed[each.key], strict=True))
-                scored[each.key] = [replace(score, text=response.shown) for response, score in pairs]
                 figures[each.key] = each.measures.add(passed[each.key], question.key)
-                for number, (response, score) in enumerate(pairs):
-                    logs[each.key](
-                        {
-                            "row": question.row,
-                            ROW_ID: question.id or None,
-                            "images": question.image_count,
-                            "data_source": question.data_source,
-                            "sample": number,
-                            "tokens": response.tokens,
-                            "truncated": response.truncated,
-                            "prompt": question.text,
-                            "ground_truth": question.ground_truth,
-                            "response": response.text,
-                            "score": score.score,
-                            "accuracy": score.accuracy,
-                            "reason": score.reason,
-                            "parts": score.parts,
-                            "failure": score.failure,
-                            **(response.conversation or {}),
-                        }
-                    )
-            table({"row": question.row, "passes": figures})
+                scored[each.key] = []
+                for number, (response, score) in enumerate(zip(responses, passed[each.key], strict=True)):
+                    scored[each.key].append(replace(score, text=response.shown))
+                    record = {
+                        "row": question.row,
+                        ROW_ID: question.id or None,
+                        "images": question.image_count,
+                        "data_source": question.data_source,
+                        "sample": number,
+                        "tokens": response.tokens,
+                        "truncated": response.truncated,
+                        "prompt": question.text,
+                        "ground_truth": question.ground_truth,
+                        "response": response.text,
+                        "score": score.score,
+                        "accuracy": score.accuracy,
+                        "reason": score.reason,
+                        "parts": score.parts,
+                        "failure": score.failure,
+                    }
+                    _write_line(log, {**record, **(response.conversation or {})})
+            _write_line(table, {"row": question.row, "passes": figures})
             samples.add(question, scored)
 
 
-@contextmanager
-def _json_lines(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that writes one record to a JSONL file; NaN and infinity are refused, since JSON has neither."""
-    with path.open("w", encoding="utf-8") as file:
-        yield lambda record: print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
-
-
-def _refuse_failed(passes: Sequence[Pass]) -> None:
-    """Raise where the reward could judge no response of a pass: its figures would say nothing of the model."""
-    for each in passes:
-        if each.measures.failures == sum(each.measures.sizes):
-            raise RecipeError(
-                f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
-                where="the reward",
-                fix="mend it; the responses are kept, and the same command scores them again",
-            )
+def _write_line(file: TextIO, record: dict[str, Any]) -> None:
+    """Write one record of JSON lines; NaN and infinity are refused, since JSON has neither."""
+    print(json.dumps(record, ensure_ascii=False, allow_nan=False), file=file)
 
 
 def _result(
-    plan: EvaluationPlan,
-    identity: dict[str, Any],
-    passes: Sequence[Pass],
-    questions: Sequence[Question],
-    target: Path,
+    plan: EvaluationPlan, identity: dict[str, Any], passes: Sequence[Pass], questions: Sequence[Question], target: Path
 ) -> Result:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     models = {
@@ -227,10 +208,10 @@ def _result(
         headline = compared.headline
     else:
         headline = headline_of_one(models["model"].passes, plan.sampled.n)
-    if plan.filter_out is not None:
+    if plan.options.filter_out is not None:
         decided_by = {"report": str(target), **identity}
-        plan.check_filter_out(plan.filter_out)
-        filtered = write_filtered(plan.data, plan.filter_out, questions, passes[0].measures, decided_by)
+        plan.check_filter_out()
+        filtered = write_filtered(plan.data, plan.options.filter_out, questions, passes[0].measures, decided_by)
     return Result(
         kind=plan.kind,
         task=plan.task,

@@ -13,43 +13,20 @@ from recipes.evaluation.cache import hash_model
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import Question
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
-from recipes.model_files import weight_files
+from recipes.model_files import TOKENIZERS, weight_files
 from recipes.paths import in_artifacts
 
 
-@dataclass(frozen=True)
-class Model:
-    """A folder with weights; `note` says which model was taken in place of the one that the user named."""
+def find_model(name: str, option: str = "--model_path") -> Path:
+    """The folder of a model: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
 
-    folder: Path
-    note: str = ""
-
-    @property
-    def name(self) -> str:
-        """A short name for reports: the folder's, or experiment and step for a checkpoint."""
-        parts = self.folder.parts
-        if len(parts) > 3 and parts[-2:] == ("actor", "huggingface"):
-            return f"{parts[-4]} {parts[-3]}"
-        if len(parts) > 3 and parts[-2] == "snapshots":
-            return parts[-3].removeprefix("models--").replace("--", "/")
-        return parts[-1]
-
-
-def find_model(name: str, option: str = "--model_path") -> Model:
-    """The model that a user names: a folder, a checkpoint, a run's checkpoints (the last whole step), or a hub name.
-
-    Raises:
-        RecipeError: no such model is found, or it has no weights.
+    Raises RecipeError where no such model is found, or it has no weights.
     """
     name = in_artifacts(name)
     path = Path(name).expanduser().absolute()
-    if not path.exists():
-        _refuse_missing_folder(path, name, option)
-        path = folder = _downloaded(name, option)
-    else:
-        folder = _exported(path, option)
+    folder = _exported(path, option) if path.exists() else _downloaded(name, path, option)
     if weight_files(folder):
-        return Model(folder, "" if folder == path else f"{name} holds checkpoints; evaluating {folder}")
+        return folder
     merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
     sharded = any(folder.parent.glob("model_world_size_*.pt"))
     raise RecipeError(
@@ -79,32 +56,26 @@ def _exported(path: Path, option: str) -> Path:
     return models[-1]
 
 
-def _refuse_missing_folder(path: Path, name: str, option: str) -> None:
-    """Raise for what can be no name of the hub: a step that is not there, or more than owner and name."""
+def _downloaded(name: str, path: Path, option: str) -> Path:
+    """The folder of a model of the hub, which is downloaded if it is not in the local cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    # No name of the hub is a step that is not there, or more than owner and name.
     for folder in (path, *path.parents):
         if folder.name.startswith("global_step_"):
             steps = ", ".join(map(str, saved_steps(folder.parent)))
             has = f"has the steps {steps}" if steps else "has no checkpoint"
             raise RecipeError(f"there is no {folder}", where=option, fix=f"{folder.parent} {has}")
     if name.count("/") > 1:
-        raise RecipeError(
-            f"there is no folder {name}", where=option, fix="name one that exists, or owner/name on the hub"
-        )
-
-
-def _downloaded(name: str, option: str) -> Path:
-    """The folder of a model of the hub, which is downloaded if it is not in the local cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
+        fix = "name one that exists, or owner/name on the hub"
+        raise RecipeError(f"there is no folder {name}", where=option, fix=fix)
     try:
         return Path(snapshot_download(name, ignore_patterns=["*.pth", "original/*", "*.gguf"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise RecipeError(
-            f"there is no folder {name}, and the Hugging Face hub gave no model of that name",
-            where=option,
-            fix=f"check the name, which is owner/name on the hub, and the network ({first_line(error)})",
-        ) from error
+        what = f"there is no folder {name}, and the Hugging Face hub gave no model of that name"
+        fix = f"check the name, which is owner/name on the hub, and the network ({first_line(error)})"
+        raise RecipeError(what, where=option, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -118,7 +89,7 @@ class EvaluatedModel:
     note: str = ""  # which model was taken in place of the one named, or a warning
 
     def generator(self, engine: Engine) -> str:
-        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
+        """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         return engine.generator(server=isinstance(self.source, Server))
 
     @property
@@ -126,11 +97,13 @@ class EvaluatedModel:
         """Return where the model is: its folder, or the server's address."""
         return self.source.api_base if isinstance(self.source, Server) else str(self.source)
 
-    def start(self, questions: Sequence[Question], max_tokens: int, engine: Engine) -> ServerSampler | VllmSampler:
+    def start(
+        self, questions: Sequence[Question], max_tokens: int, engine: Engine, data: Path
+    ) -> ServerSampler | VllmSampler:
         """A generator for this model; a server takes only the template's arguments and the image bounds of `engine`."""
         if isinstance(self.source, Server):
             return ServerSampler(self.source, engine)
-        return VllmSampler(self.source, questions, max_tokens, engine)
+        return VllmSampler(self.source, questions, max_tokens, engine, data)
 
 
 def find_evaluated_model(label: str, name: str, option: str, server: Server | None = None) -> EvaluatedModel:
@@ -138,9 +111,18 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
 
     A model behind a server is identified by its weights if `name` is also a folder here, else by address and name.
     """
-    if server and not Path(in_artifacts(name)).expanduser().exists():
+    path = Path(in_artifacts(name)).expanduser().absolute()
+    if server and not path.exists():
         identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return EvaluatedModel(label, server.model, identity, server, note)
-    model = find_model(name, option)
-    return EvaluatedModel(label, model.name, hash_model(model.folder), server or model.folder, model.note)
+    folder = find_model(name, option)
+    if not server and not any((folder / file).is_file() for file in TOKENIZERS):
+        raise RecipeError(f"{folder} has no tokenizer", where=option, fix="put its tokenizer's files there")
+    note = f"{in_artifacts(name)} holds checkpoints; evaluating {folder}" if path.exists() and path != folder else ""
+    parts, shown = folder.parts, folder.name
+    if len(parts) > 3 and parts[-2:] == ("actor", "huggingface"):  # of a checkpoint: experiment and step
+        shown = f"{parts[-4]} {parts[-3]}"
+    elif len(parts) > 3 and parts[-2] == "snapshots":  # of the hub's cache
+        shown = parts[-3].removeprefix("models--").replace("--", "/")
+    return EvaluatedModel(label, shown, hash_model(folder), server or folder, note)

@@ -13,7 +13,7 @@ from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
 from recipes.evaluation.vllm_engine import Engine
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 RETRIES, TIMEOUT = 6, 600.0
 # For parameters that a request leaves out, vLLM and SGLang use the model's generation_config.json (top_k 20,
@@ -32,12 +32,9 @@ class Server:
 
 
 class ServerSampler:
-    """Generates by a server, which gets one request for each response.
+    """Generates by a server, one request a response; of `engine` it takes image bounds and template arguments.
 
     Log-probabilities are not asked for: those of a server ignore temperature and top_p.
-
-    Args:
-        engine: has the bounds of images and the template's arguments.
     """
 
     def __init__(self, server: Server, engine: Engine) -> None:

@@ -26,7 +26,7 @@ from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 
 Log = Callable[[str], None]
 
@@ -42,13 +42,9 @@ class EvaluationPlan:
     sampled: Sampling  # of the sampled pass
     greedy: Sampling | None  # of the greedy pass; None for the signal probe
     read: RowFormat = VERL_ROWS  # what of a row is prompt and ground truth
-    limit: int | None = None  # how many of the first rows of `data` are asked, None for all
     batch: int | None = None  # prompts per training step, for the probe's effective batch
     engine: Engine = field(default_factory=Engine)
-    filter_out: Path | None = None  # where the probe writes the rows that give a signal
-    output: Path | None = None  # folder of the report; None: artifacts/evaluations/<task>/<name>
-    overwrite: bool = False  # replace an existing folder at `output` and an existing file at `filter_out`
-    fresh: bool = False  # throw cached responses away
+    options: Options = field(default_factory=Options)  # what is asked, and where results go
     samples: int = 200  # most questions in the report's table
 
     def __post_init__(self) -> None:
@@ -58,16 +54,15 @@ class EvaluationPlan:
                 where="--rollout_n",
                 fix="use the n of training, such as 16; 2 is the least",
             )
-        if self.filter_out is None:
-            return
-        if self.kind != "analyse":
+        if self.options.filter_out and self.kind != "analyse":
             raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
-        self.check_filter_out(self.filter_out)
+        self.check_filter_out()
 
-    def check_filter_out(self, target: Path) -> None:
-        """Raise RecipeError if the probe may not write `target`; called before the sampling and again after it."""
-        same = target.resolve() == self.data.resolve()
-        if same or (target.exists() and not self.overwrite):
+    def check_filter_out(self) -> None:
+        """Raise RecipeError if the probe may not write its file; called before the sampling and again after it."""
+        target = self.options.filter_out
+        same = target and target.resolve() == self.data.resolve()
+        if target and (same or (target.exists() and not self.options.overwrite)):
             fix = "name another file" if same else "name another file, or add --overwrite"
             raise RecipeError(f"{target} exists", where="--filter_out", fix=fix)
 
@@ -82,8 +77,7 @@ class EvaluationPlan:
     def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
         parts = [hash_file(self.data), self.read.prompt, self.read.template]
-        is_verls = parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template]
-        return parts[0] if is_verls else json_sha256(parts)
+        return parts[0] if parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template] else json_sha256(parts)
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -95,7 +89,7 @@ class EvaluationPlan:
             "models": {subject.label: subject.model_hash for subject in self.subjects},
             "data": {"sha256": hash_file(self.data), "questions": questions, **described(self.data)},
             "read": self.read._asdict(),
-            "limit": self.limit,
+            "limit": self.options.limit,
             "reward": {
                 "path": str(self.reward.path),
                 "sha256": self.reward.sha256,
@@ -113,11 +107,7 @@ TURNS = ("actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.rollout.age
 
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
-    """The plan that the options ask for; other values come from the task's recipe or the run's configuration.
-
-    Args:
-        log: takes lines for the user.
-    """
+    """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
     recipe = _recipe(options)
     if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
         raise RecipeError(
@@ -158,28 +148,22 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         read=read,
         sampled=sampled,
         greedy=None if options.analyse else replace(sampled, n=1, temperature=0.0, top_p=1.0, top_k=-1),
-        limit=options.limit,
         batch=recipe.data.rollout_batch_size if options.analyse else None,
         engine=_engine(options, recipe, data),
-        filter_out=options.filter_out,
-        output=options.output_dir,
-        overwrite=options.overwrite,
-        fresh=options.fresh,
+        options=options,
     )
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
-    """Return the report's folder: the plan's `output`, or a folder named after a hash of the identity.
-
-    Raises RecipeError if `output` exists and may not be overwritten.
-    """
-    if plan.output is None:
+    """`--output_dir`, which may exist only to be overwritten, or a folder named after a hash of the identity."""
+    output = plan.options.output_dir
+    if output is None:
         key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if plan.output.exists() and not plan.overwrite:
-        raise RecipeError(f"{plan.output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
-    return plan.output
+    if output.exists() and not plan.options.overwrite:
+        raise RecipeError(f"{output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
+    return output
 
 
 def _given(value: Any, default: Any) -> Any:
@@ -192,7 +176,7 @@ def _recipe(options: Options) -> Recipe:
         if not options.task:
             raise RecipeError("no task is named", where="the first argument", fix="name one, or a run with --run")
         here = bool(options.model_path) and not options.api_base
-        model = [f"{MODEL}={find_model(options.model_path).folder}"] if here else []
+        model = [f"{MODEL}={find_model(options.model_path)}"] if here else []
         return load(options.task, arguments=[*options.words, *model])
     if not (options.run / "config.yaml").is_file():
         runs = sorted(str(relative_to_cwd(each.parent)) for each in run_dir("").glob("*/config.yaml"))
@@ -221,10 +205,8 @@ def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, RowFo
 
 
 def _read(recipe: Recipe) -> RowFormat:
-    """What the recipe's engine reads of finished rows."""
-    in_column = recipe.engine == "easyr1"
-    template = prompt_template(recipe) if in_column else ""
-    return RowFormat(prompt_column(recipe), answer_column(recipe) if in_column else "", template)
+    of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ()
+    return RowFormat(prompt_column(recipe), *of_easyr1)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
@@ -254,17 +236,17 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
         trained_name = str(recipe.trainer.save_checkpoint_path)
         base_name = base_name or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not trained_name:
-        raise RecipeError(
-            "no model is named", where="--model_path", fix="name a folder, a checkpoint, or a run (--run)"
-        )
-    label = "trained" if base_name else "model"
-    trained = find_evaluated_model(
-        label, trained_name, "--model_path", _server(options.api_base, trained_name, options)
-    )
+        fix = "name a folder, a checkpoint, or a run (--run)"
+        raise RecipeError("no model is named", where="--model_path", fix=fix)
+
+    def find(label: str, name: str, option: str, api_base: str) -> EvaluatedModel:
+        server = Server(api_base, name, options.concurrency) if api_base else None
+        return find_evaluated_model(label, name, option, server)
+
+    trained = find("trained" if base_name else "model", trained_name, "--model_path", options.api_base)
     if not base_name:
         return (trained,)
-    server = _server(options.base_api_base or options.api_base, base_name, options)
-    base = find_evaluated_model("base", base_name, "--base_model_path", server)
+    base = find("base", base_name, "--base_model_path", options.base_api_base or options.api_base)
     if base.model_hash == trained.model_hash:
         raise RecipeError(
             "base and trained are the same model, file by file",
@@ -272,7 +254,3 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
             fix="name the model that training began from",
         )
     return (base, trained)
-
-
-def _server(api_base: str, model: str, options: Options) -> Server | None:
-    return Server(api_base, model, options.concurrency) if api_base else None

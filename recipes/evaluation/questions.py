@@ -8,23 +8,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
-from recipes.responses.scored import question_key
+from recipes.responses.measures import question_key
 from recipes.rewards.easyr1 import unwrapped
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 OPTIONAL = ("reward_model", "data_source", "extra_info", "id")
 IMAGE_ROWS_AT_ONCE = 16
 
 
 class RowFormat(NamedTuple):
-    """What the trainer's engine reads of a row: verl chat messages and the truth beside them, EasyR1 two columns."""
+    """Columns that the trainer's engine reads: verl chat messages and the truth beside them, EasyR1 two of its own."""
 
     prompt: str = "prompt"  # column of the chat messages, or of a text, which is one message of the user
     answer: str = ""  # EasyR1's column of the ground truth; empty for verl
@@ -73,8 +70,7 @@ class Question:
 def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_ROWS) -> list[Question]:
     """The rows of a parquet file, or its first `limit`. Images stay in the file until `with_images` reads them.
 
-    Raises:
-        RecipeError: the file is not parquet, lacks a column, is empty, or has a row without a gold answer.
+    Raises RecipeError where the file is not parquet, lacks a column, is empty, or has a row without a gold answer.
     """
     file = _open(path, read.needed)
     if file.metadata.num_rows == 0:
@@ -105,22 +101,18 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
         yield replace(question, images=images)
 
 
-def _open(path: Path, needed: Iterable[str] = ()) -> pq.ParquetFile:
+def _open(path: Path, needed: Iterable[str] = ()) -> Any:
+    """The pyarrow ParquetFile of a path."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    fix = "use a file that a data_prep script wrote"
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        what = f"{path} is not a parquet file: {error}"
-        raise RecipeError(what, where="--data", fix="use a file that a data_prep script wrote") from error
-    missing = [name for name in needed if name not in file.schema_arrow.names]
-    if missing:
-        raise RecipeError(
-            f"{path} has no column {missing[0]}",
-            where="--data",
-            fix="use a file that a data_prep script wrote",
-        )
+        raise RecipeError(f"{path} is not a parquet file: {error}", where="--data", fix=fix) from error
+    if missing := [name for name in needed if name not in file.schema_arrow.names]:
+        raise RecipeError(f"{path} has no column {missing[0]}", where="--data", fix=fix)
     return file
 
 
@@ -133,15 +125,8 @@ def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, 
     chat = chat_of(record[read.prompt], read.template)
     messages = [{"role": message["role"], "content": message["content"]} for message in chat]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
-    return Question(
-        row,
-        messages,
-        gold,
-        record.get("data_source") or source,
-        record.get("extra_info") or {},
-        images,
-        id=str(record.get("id") or ""),
-    )
+    data_source, name = record.get("data_source") or source, str(record.get("id") or "")
+    return Question(row, messages, gold, data_source, record.get("extra_info") or {}, images, id=name)
 
 
 def has_images(path: Path) -> bool:

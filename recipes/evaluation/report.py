@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
 from recipes.errors import counted
 from recipes.evaluation.questions import Question, data_url, with_images
-from recipes.evaluation.verdicts import Comparison, Filtered, Headline, Probe, Verdict
-from recipes.responses.measures import Cell, Measures, Summary, main_metric, metric_of
-from recipes.responses.scored import ScoredResponse
+from recipes.evaluation.verdicts import Comparison, Filtered, Headline, Probe
+from recipes.responses.measures import Cell, Measures, ScoredResponse, Summary, main_metric, metric_of
 from recipes.statistics import NOISE, counted_questions
 from recipes.yaml_text import shown_path
 
@@ -75,7 +74,7 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What the figures do not say: data, the probe's groups, responses that could not be judged, filtered rows."""
+        """Data, the probe's groups, responses that could not be judged, filtered rows: beside the figures."""
         data = self.identity["data"]
         made = f", made from {data['made_from']}" if data["made_from"] else ""
         notes = [f"data: {shown_path(Path(data['path']))}, {counted(data['rows'], 'row')}{made}"]
@@ -119,7 +118,7 @@ def table(result: Result) -> list[Line]:
     if compared:
         p_values["greedy", compared.measure] = f"{compared.primary.p_value:.2g}"
     lines = {}
-    for decoding in [name for name in ("greedy", "sampled") if name in passes[0]]:
+    for decoding in [name for name in ("sampled", "greedy") if name in passes[0]]:
         summaries = [each[decoding] for each in passes]
         for name in dict.fromkeys(name for summary in summaries for name in summary.figures):
             figures = [summary.figures.get(name) for summary in summaries]
@@ -132,8 +131,7 @@ def table(result: Result) -> list[Line]:
             label = metric.label + (", greedy" if decoding == "greedy" else "")
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
     first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)
-    ordered = [line for wanted in ("sampled", "greedy") for (decoding, _), line in lines.items() if decoding == wanted]
-    return [first, *ordered] if first else ordered
+    return [first, *lines.values()] if first else [*lines.values()]
 
 
 def printable(text: Any) -> str:
@@ -146,6 +144,8 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    sampled = [model.passes["sampled"] for model in result.models.values()]
+    codes = dict.fromkeys(name for one in sampled for name in one.reasons)
     environment = templates(HERE)
     environment.filters["printable"] = printable
     return environment.get_template("page.html.j2").render(
@@ -153,9 +153,12 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         title=TITLES[result.kind],
         name=" against ".join(model.name for model in reversed(result.models.values())),
         table=table(result),
-        verdicts=_verdicts(result),
+        verdicts=[
+            (metric_of(each.metric).label, metric_of(each.metric).cell(result.sampled.figures[each.metric]), each)
+            for each in (result.probe.verdicts if result.probe else ())
+        ],
         facts=_facts(result),
-        reason_shares=_reasons(result),
+        reason_shares={name: [f"{one.reasons.get(name, 0) / one.responses:.1%}" for one in sampled] for name in codes},
         samples=samples,
         longest=LONGEST_TEXT,
         outcomes=sorted({sample.outcome for sample in samples}),
@@ -164,19 +167,6 @@ def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> s
         script=script,
         policy=f"{policy}script-src 'sha256-{digest}'",
     )
-
-
-def _verdicts(result: Result) -> list[tuple[str, Cell, Verdict]]:
-    """Per verdict of the probe: label, figure, and the verdict."""
-    found = [(metric_of(each.metric), each) for each in (result.probe.verdicts if result.probe else ())]
-    return [(metric.label, metric.cell(result.sampled.figures[each.metric]), each) for metric, each in found]
-
-
-def _reasons(result: Result) -> dict[str, list[str]]:
-    """Reason -> its share of each model's sampled responses."""
-    passes = [model.passes["sampled"] for model in result.models.values()]
-    names = dict.fromkeys(name for one in passes for name in one.reasons)
-    return {name: [f"{one.reasons.get(name, 0) / one.responses:.1%}" for one in passes] for name in names}
 
 
 def _facts(result: Result) -> dict[str, str]:
@@ -206,13 +196,6 @@ SHOWN = {
 }
 
 
-class ShownAnswer(NamedTuple):
-    """One response; `label` names the model and the pass."""
-
-    label: str
-    response: ScoredResponse
-
-
 @dataclass(frozen=True)
 class Sample:
     """One question with some answers; texts are raw, and escaped where they are rendered."""
@@ -222,7 +205,7 @@ class Sample:
     reasons: list[str]
     # For each sampled pass: name, number of right answers (None without an accuracy), number of answers, mean score.
     groups: list[tuple[str, int | None, int, float]]
-    answers: list[ShownAnswer]
+    answers: list[tuple[str, ScoredResponse]]  # with model and pass, such as "model greedy"
     images: list[str] = field(default_factory=list)  # data URLs
 
 
@@ -241,10 +224,9 @@ class Samples:
             kept.append(sample)
 
     def entries(self, data: Path, questions: Sequence[Question]) -> list[Sample]:
-        """At most `most` samples, in the file's order. Changed outcomes are picked first, then the other kinds in turn.
+        """At most `most` samples, in the file's order, with the images of `data`.
 
-        Args:
-            data: the questions' file, for the images.
+        Changed outcomes are picked first, then the other kinds in turn.
         """
         changed = [samples for (outcome, _), samples in self._kept.items() if outcome in CHANGED]
         others = [samples for (outcome, _), samples in self._kept.items() if outcome not in CHANGED]
@@ -258,25 +240,23 @@ class Samples:
 
 def _sample(kind: str, question: Question, scored: Mapping[str, Sequence[ScoredResponse]]) -> Sample:
     answers = [
-        ShownAnswer(name.replace("_", " "), scored[name][number])
+        (name.replace("_", " "), scored[name][number])
         for name, most in SHOWN[kind].items()
         for number in _varied(scored[name], most)
     ]
-    if kind == "comparison":
-        outcome = _change(*(answer.response for answer in answers))
-    else:
+    shown = [response for _, response in answers]
+    if kind != "comparison":
         outcome = _outcome(scored[next(iter(SHOWN[kind]))])
-    return Sample(
-        question=question,
-        outcome=outcome,
-        reasons=sorted({answer.response.reason for answer in answers}),
-        groups=[
-            (name.replace("_", " "), _right(group), len(group), fmean(each.score for each in group))
-            for name, group in scored.items()
-            if len(group) > 1
-        ],
-        answers=answers,
-    )
+    elif abs(shown[1].value - shown[0].value) <= NOISE:
+        outcome = "same" if shown[0].right is None else "both right" if shown[0].right else "both wrong"
+    else:
+        outcome = "won" if shown[1].value > shown[0].value else "lost"
+    groups = [
+        (name.replace("_", " "), _right(group), len(group), fmean(each.score for each in group))
+        for name, group in scored.items()
+        if len(group) > 1
+    ]
+    return Sample(question, outcome, sorted({response.reason for response in shown}), groups, answers)
 
 
 def _right(scores: Sequence[ScoredResponse]) -> int | None:
@@ -290,18 +270,10 @@ def _outcome(scores: Sequence[ScoredResponse]) -> str:
     return "all right" if right == len(scores) else "mixed" if right else "all wrong"
 
 
-def _change(base: ScoredResponse, trained: ScoredResponse) -> str:
-    if abs(trained.value - base.value) <= NOISE:
-        return "same" if base.right is None else "both right" if base.right else "both wrong"
-    return "won" if trained.value > base.value else "lost"
-
-
 def _varied(scores: Sequence[ScoredResponse], most: int) -> list[int]:
     """Indices of at most `most` answers, in the order of sampling: the first of each reason, then the first others."""
-    first: dict[str, int] = {}
-    for number, score in enumerate(scores):
-        first.setdefault(score.reason, number)
-    return sorted(list(dict.fromkeys([*first.values(), *range(len(scores))]))[:most])
+    first = {score.reason: number for number, score in reversed(list(enumerate(scores)))}
+    return sorted(list(dict.fromkeys([*sorted(first.values()), *range(len(scores))]))[:most])
 
 
 # In inches; small enough that the text stays legible when a phone shrinks the figure.
@@ -311,14 +283,7 @@ BINS = 20
 Passes = Mapping[str, Measures]  # model's label -> its sampled pass
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure with its heading and one sentence on how to read it."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
+Figure = tuple[str, str, str, str]  # name, heading, one sentence on how to read it, SVG
 
 
 def draw_all(passes: Passes) -> list[Figure]:
@@ -327,19 +292,20 @@ def draw_all(passes: Passes) -> list[Figure]:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import PercentFormatter
 
-    drawn = [name for name in FIGURES if name != "accuracy" or all(one.measure == name for one in passes.values())]
+    if not all(one.summary.groups for one in passes.values()):
+        return []
     figures = []
     with mpl.rc_context(STYLE):
-        for name in drawn if all(one.summary.groups for one in passes.values()) else ():
-            title, caption, draw = FIGURES[name]
+        for name, title, caption, draw in FIGURES:
+            if name == "accuracy" and any(one.measure != name for one in passes.values()):
+                continue
             canvas = Canvas(figsize=SIZE)
             axes = canvas.subplots()
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             draw(axes, passes)
-            if len(passes) > 1:
-                # Above the axes, where it hides nothing.
+            if len(passes) > 1:  # above the axes, where it hides nothing
                 axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.0)
-            figures.append(Figure(name, title, caption, inline(canvas, name, f"{title}. {caption}")))
+            figures.append((name, title, caption, inline(canvas, name, f"{title}. {caption}")))
     return figures
 
 
@@ -366,15 +332,17 @@ def _means(axes: Any, passes: Passes) -> None:
     axes.grid(axis="x", visible=False)
 
 
-FIGURES = {
-    "accuracy": (
+FIGURES = (
+    (
+        "accuracy",
         "pass@k with 95% intervals",
         "Share of questions with a right answer among k sampled ones; bars are intervals over questions.",
         _pass_at_k,
     ),
-    "means": (
+    (
+        "means",
         "Distribution of group means",
         "A group at either end has no variance and gives no signal; the signal is in between.",
         _means,
     ),
-}
+)

@@ -6,20 +6,18 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from recipes.config import Recipe
 from recipes.config.rewards import WEIGHTED, reward_call
 from recipes.evaluation.questions import Question
 from recipes.paths import split_function
-from recipes.responses.scored import Response, ScoredResponse
+from recipes.responses.measures import Response, ScoredResponse
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards.contract import Answer, RewardError, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
 from recipes.rewards.identity import reward_digest
 from recipes.rewards.loading import load_reward
-
-if TYPE_CHECKING:
-    from recipes.config import Recipe
 
 FLEXIBLE = "flexible"
 FAILED = "reward failed"
@@ -53,21 +51,18 @@ class Reward:
             answers: list[Answer | RewardError] = list(self.function.score_as(self.engine, calls))
         except RewardError:
             answers = [self._alone(self.function, call) for call in calls]
-        scored = [self._scored(call, answer) for call, answer in zip(calls, answers, strict=True)]
-        return [
-            replace(score, tokens=response.tokens, truncated=response.truncated, logprob=response.logprob)
-            for score, response in zip(scored, responses, strict=True)
-        ]
+        return [self._scored(*each) for each in zip(calls, responses, answers, strict=True)]
 
-    def _scored(self, call: Call, answer: Answer | RewardError) -> ScoredResponse:
+    def _scored(self, call: Call, response: Response, answer: Answer | RewardError) -> ScoredResponse:
+        known: Any = {"tokens": response.tokens, "truncated": response.truncated, "logprob": response.logprob}
         if isinstance(answer, RewardError):
             flexible = 0.0 if self._flexible else None
-            return ScoredResponse(0.0, 0.0, reason=FAILED, flexible=flexible, failure=str(answer))
+            return ScoredResponse(0.0, 0.0, reason=FAILED, flexible=flexible, failure=str(answer), **known)
         parts = dict(answer.parts)
         named = next((name[len(REASON) :] for name, value in parts.items() if name.startswith(REASON) and value), None)
         right = is_right(answer.accuracy)
         reason = parts.pop("reason", None) or named or ("scored" if right is None else "right" if right else "wrong")
-        score = ScoredResponse(answer.score, answer.accuracy, parts, str(reason))
+        score = ScoredResponse(answer.score, answer.accuracy, parts, str(reason), **known)
         if self._flexible is None:
             return score
         found = answer if right else self._alone(self._flexible, call)

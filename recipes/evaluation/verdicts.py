@@ -1,10 +1,7 @@
-"""What the figures of an evaluation say: of one model, of base against trained, and of the signal in a group.
+"""Conclusions from an evaluation's figures: on one model, on base against trained, and on the signal in a group.
 
-Base against trained have one primary test, which is paired and on greedy answers: McNemar's exact test if every
-accuracy is 0 or 1 and no question repeats, otherwise a permutation test of the differences. The further tests are on
-the sampled answers: pass@k for k = 1, 2, 4, ... n and the mean accuracy where it is not pass@1, or the mean score.
-Their p-values are adjusted for the number of tests (Holm). The signal probe says how many groups have zero variance,
-and which questions to keep.
+docs/EVALUATION_DESIGN.md says which tests are made of which answers. The signal probe says how many groups have zero
+variance, and which questions to keep.
 """
 
 from __future__ import annotations
@@ -65,11 +62,9 @@ class Comparison:
 
 
 def compare(passes: Mapping[str, Measures], rows: Sequence[int]) -> Comparison:
-    """Compare two models.
+    """Compare base_greedy, base_sampled, trained_greedy and trained_sampled, of the same questions in the same order.
 
-    Args:
-        passes: base_greedy, base_sampled, trained_greedy and trained_sampled, of the same questions in the same order.
-        rows: the row number of each question.
+    One primary test is on the greedy answers; `rows` has the row number of each question.
     """
     greedy = passes["base_greedy"], passes["trained_greedy"]
     sampled = passes["base_sampled"], passes["trained_sampled"]
@@ -135,20 +130,6 @@ def _headline(
     return Headline(level, f"{text} Further tests on sampled answers, adjusted for their number: {further_text}.")
 
 
-def reasons_to_drop(questions: Sequence[Question], measures: Measures) -> dict[int, str]:
-    """Row of each group without variance -> "all right", "all wrong" (accuracy and score 0), else "same score".
-
-    "same score" is equal partial credit, or any equal scores of a reward that states no accuracy.
-    """
-    dropped = {}
-    for question, flat, figures in zip(questions, measures.flat, measures.questions, strict=True):
-        if flat:
-            right = figures.get("accuracy")
-            wrong = right == figures["mean_score"] == 0.0
-            dropped[question.row] = "all right" if is_right(right) else "all wrong" if wrong else "same score"
-    return dropped
-
-
 @dataclass(frozen=True)
 class Filtered:
     """Row counts of `--filter_out`: kept, dropped, and kept without a probe."""
@@ -160,23 +141,21 @@ class Filtered:
 
 
 def write_filtered(
-    source: Path,
-    target: Path,
-    questions: Sequence[Question],
-    measures: Measures,
-    decided_by: dict[str, Any],
+    source: Path, target: Path, questions: Sequence[Question], measures: Measures, decided_by: dict[str, Any]
 ) -> Filtered:
-    """Copy to `target` the rows of `source` that give a signal or were not probed; its manifest lists the others.
+    """Copy to `target` the rows of `source` that give a signal or were not probed.
 
-    Args:
-        decided_by: model, sampling and reward of the probe, for the manifest.
-
-    Raises:
-        RecipeError: no row is left.
+    Its manifest lists the others, each with its reason, and what decided: "all right", "all wrong" (accuracy and score
+    0), or "same score", which is equal partial credit or a reward without accuracy. Raises RecipeError if none is left.
     """
     import pyarrow.parquet as pq
 
-    dropped = reasons_to_drop(questions, measures)
+    dropped = {}
+    for question, flat, figures in zip(questions, measures.flat, measures.questions, strict=True):
+        if flat:
+            right = figures.get("accuracy")
+            wrong = right == figures["mean_score"] == 0.0
+            dropped[question.row] = "all right" if is_right(right) else "all wrong" if wrong else "same score"
     total = pq.ParquetFile(source).metadata.num_rows
     if len(dropped) == total:
         raise RecipeError(
@@ -193,33 +172,38 @@ def write_filtered(
     return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
-# Thresholds of the verdicts: least, good from, good to, most. Outside of the outer two a figure is bad.
-RANGES = {
-    "accuracy": (0.05, 0.10, 0.80, 0.95),
-    "score_variance": (0.01, 0.05, math.inf, math.inf),
-    "group_entropy_bits": (-math.inf, 0.2, 0.8, math.inf),
-}
-LEVELS = ("bad", "weak", "good", "weak", "bad")
-TEXTS = {
+# Metric -> thresholds (least, good from, good to, most; a figure outside of the outer two is bad), and what to say of
+# each range from the lowest up.
+RANGES: dict[str, tuple[tuple[float, float, float, float], list[str]]] = {
     "accuracy": (
-        "fine-tune first, or start from easier questions: right answers are too rare to be reinforced",
-        "hard: right answers are few, and many groups hold none",
-        "good: right and wrong answers to compare",
-        "easy: wrong answers are few, and many groups are right throughout",
-        "use a harder set: there is next to nothing left to learn",
+        (0.05, 0.10, 0.80, 0.95),
+        [
+            "fine-tune first, or start from easier questions: right answers are too rare to be reinforced",
+            "hard: right answers are few, and many groups hold none",
+            "good: right and wrong answers to compare",
+            "easy: wrong answers are few, and many groups are right throughout",
+            "use a harder set: there is next to nothing left to learn",
+        ],
     ),
     "score_variance": (
-        "no signal: the answers of a group score alike; drop such questions (--filter_out) or raise the temperature",
-        "weak: the answers of a group differ little in score, so the gradient comes from few prompts",
-        "good: the answers of a group differ in score",
+        (0.01, 0.05, math.inf, math.inf),
+        [
+            "no signal: answers of a group score alike; drop such questions (--filter_out) or raise the temperature",
+            "weak: the answers of a group differ little in score, so the gradient comes from few prompts",
+            "good: the answers of a group differ in score",
+        ],
     ),
     "group_entropy_bits": (
-        "",
-        "low: groups are nearly all right or all wrong",
-        "good: groups are split, but not by chance alone",
-        "high: groups are near half right, noisy advantages",
+        (-math.inf, 0.2, 0.8, math.inf),
+        [
+            "",
+            "low: groups are nearly all right or all wrong",
+            "good: groups are split, but not by chance alone",
+            "high: groups are near half right, noisy advantages",
+        ],
     ),
 }
+LEVELS = ("bad", "weak", "good", "weak", "bad")
 TRUNCATION_HARMS = 0.10
 FILTER_FROM = 0.30
 FORMAT_FAILURES = 0.5
@@ -236,56 +220,45 @@ class Verdict:
     text: str
 
 
-def judge(metric: str, value: float) -> Verdict:
-    """The verdict on a metric's mean over the questions."""
-    least, low, high, most = RANGES[metric]
-    place = sum((value >= least, value >= low, value > high, value > most))
-    return Verdict(metric, LEVELS[place], TEXTS[metric][place])
-
-
 @dataclass(frozen=True)
 class Probe:
     """The signal probe's result."""
 
-    # One for each metric of `RANGES`; none where the reward states no accuracy.
-    verdicts: list[Verdict]
+    verdicts: list[Verdict]  # one for each metric of `RANGES`; none where the reward states no accuracy
     prompts: int | None  # prompts a training step, or None where it is not known
     kept: float | None  # expected number of those prompts whose group has any variance
     recommendation: Headline  # one piece of advice
 
 
 def probe(summary: Summary, batch: int | None) -> Probe:
-    """Judge a sampled pass with n > 1.
-
-    Args:
-        batch: prompts a training step (`data.rollout_batch_size`), or None where it is not known.
-    """
-    judged = RANGES if summary.measure == "accuracy" else ()
-    verdicts = [judge(metric, summary.figures[metric].value) for metric in judged]
+    """Judge a sampled pass with n > 1; `batch` is `data.rollout_batch_size`, or None where it is not known."""
+    verdicts = []
+    for metric, ((least, low, high, most), texts) in RANGES.items() if summary.measure == "accuracy" else ():
+        value = summary.figures[metric].value
+        place = sum((value >= least, value >= low, value > high, value > most))
+        verdicts.append(Verdict(metric, LEVELS[place], texts[place]))
     kept = None if batch is None else batch * (1.0 - summary.flat_share)
-    return Probe(verdicts, batch, kept, Headline(*_recommendation(summary, verdicts, batch, kept)))
+    return Probe(verdicts, batch, kept, _recommendation(summary, verdicts, batch, kept))
 
 
-def _recommendation(
-    summary: Summary, verdicts: list[Verdict], batch: int | None, kept: float | None
-) -> tuple[str, str]:
-    """Return level and advice: on the first obstacle, or to train where there is none."""
-    truncated = summary.figures["truncated"].value
+def _recommendation(summary: Summary, verdicts: list[Verdict], batch: int | None, kept: float | None) -> Headline:
+    """Advice on the first obstacle, or to train where there is none."""
+    truncated, flat = summary.figures["truncated"].value, summary.flat_share
     if truncated > TRUNCATION_HARMS:
-        return "weak", (
+        return Headline(
+            "weak",
             f"Raise the limit on response tokens and probe again: it cuts off {truncated:.1%} of the responses, so the "
-            "other figures understate the model."
+            "other figures understate the model.",
         )
-    obstacle = next((verdict for verdict in verdicts if verdict.level == "bad"), None)
-    if obstacle:
+    if obstacle := next((verdict for verdict in verdicts if verdict.level == "bad"), None):
         unread = sum(summary.reasons.get(reason, 0) for reason in UNREAD) / summary.responses
         form = f" (from {unread:.1%} of the responses no answer could be read: teach the format)"
-        return "bad", f"Do not train yet: {obstacle.text}{form if unread > FORMAT_FAILURES else ''}."
-    flat = summary.flat_share
+        return Headline("bad", f"Do not train yet: {obstacle.text}{form if unread > FORMAT_FAILURES else ''}.")
     left = "" if kept is None else f": of {batch} prompts a step about {kept:.0f} carry a signal"
     if flat > FILTER_FROM:
-        return "weak", (
+        return Headline(
+            "weak",
             f"Train, but first drop the questions that teach nothing (--filter_out): {flat:.1%} of the groups have no "
-            f"variance{left}."
+            f"variance{left}.",
         )
-    return "good", f"Train: {1.0 - flat:.1%} of the groups have some variance{left}."
+    return Headline("good", f"Train: {1.0 - flat:.1%} of the groups have some variance{left}.")

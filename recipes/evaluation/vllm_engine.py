@@ -7,24 +7,24 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import visible_gpus
-from recipes.data.lengths import chat_tokenizer
+from recipes.data.lengths import chat_tokenizer, picture_tokens
 from recipes.data.rows import structured
 from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.verl import upstream
 from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, file_digest, load_tools
 from recipes.engines.versions import installed
 from recipes.errors import RecipeError
-from recipes.evaluation.questions import Question
+from recipes.evaluation.questions import Question, with_images
 from recipes.model_files import model_config, positions, read_json, weight_files
 from recipes.pictures import open_image
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 from recipes.rewards.function import awaited
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 # Questions handed to the engine at a time: enough to keep any GPU busy, few enough to hold in memory.
 IN_FLIGHT, IMAGES_IN_FLIGHT = 512, 128
-# vLLM's warnings about its own choices would hide the progress bar; VLLM_LOGGING_LEVEL=INFO shows them. PyTorch reads
-# its level when it is imported.
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+# Warnings of vLLM, PyTorch and transformers about their own choices would hide the progress bar;
+# VLLM_LOGGING_LEVEL=INFO shows vLLM's. The others read their level when they are imported.
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error"}
 # A model whose weights have fewer bytes than this runs faster in one thread than in several.
 ONE_THREAD_BELOW = 64 << 20
 PATCH = 14  # pixels of a side: verl's, where the processor does not say
@@ -47,28 +47,23 @@ class Engine:
 
     tensor_parallel_size: int = 1  # GPUs per engine
     gpu_memory_utilization: float = 0.85  # share of their memory
-    # Text of a template that replaces the model's, as the recipe's `data.override_chat_template` does.
-    chat_template: str = ""
-    # Arguments of the image processor, the recipe's limits on an image's size; empty without images.
-    processor: dict[str, int] = field(default_factory=dict)
-    # Whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency.
-    on_white: bool = True
-    # Tokens of the longest prompt that is asked, since training leaves longer ones out; None: as the model has room.
-    prompt_tokens: int | None = None
-    # The recipe's value of vLLM's `compilation_config` on GPUs; None leaves vLLM's own.
-    compilation: dict[str, Any] | None = None
-    # Further arguments of the template, the recipe's `data.apply_chat_template_kwargs`.
-    template_arguments: dict[str, Any] = field(default_factory=dict)
-    # The recipe's tools, and what a response with calls is limited by; None without tools.
-    tools: ToolSettings | None = None
+    chat_template: str = ""  # text that replaces the model's, the recipe's `data.override_chat_template`
+    processor: dict[str, int] = field(
+        default_factory=dict
+    )  # the recipe's limits on an image's size, if there are images
+    on_white: bool = True  # whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency
+    prompt_tokens: int | None = None  # longest prompt that is asked, as in training; None: as the model has room
+    compilation: dict[str, Any] | None = None  # the recipe's `compilation_config` on GPUs; None: vLLM's own
+    template_arguments: dict[str, Any] = field(default_factory=dict)  # `data.apply_chat_template_kwargs`
+    tools: ToolSettings | None = None  # the recipe's tools, and what a response with calls is limited by
 
     @property
     def precision(self) -> str:
-        """Return the precision: the model's own on a GPU, float32 on a CPU."""
+        """The model's own on a GPU, float32 on a CPU."""
         return "auto" if visible_gpus(os.environ) else "float32"
 
     def generator(self, *, server: bool = False) -> str:
-        """Return the generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
+        """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         settings: dict[str, Any] = {"image bounds": self.processor, "template arguments": self.template_arguments}
         if self.prompt_tokens and not server:
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
@@ -88,20 +83,24 @@ class Engine:
 class VllmSampler:
     """Generates by a vLLM engine, which starts at the first `generate`.
 
-    `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`.
+    `questions` are all that will be asked, and `max_tokens` the longest response: they decide `max_model_len`. Pictures
+    are read from `data`, and count where it is given.
     """
 
-    def __init__(self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine) -> None:
+    def __init__(
+        self, model: Path, questions: Sequence[Question], max_tokens: int, engine: Engine, data: Path | None = None
+    ) -> None:
         for name, level in QUIET.items():
             os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
         self._limit = positions(model) or UNBOUNDED
         self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
+        self._has_processor = bool(settings)
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
         self._rules = self._rules_of(engine.tools, max_tokens) if engine.tools else None
-        self._window = self._needed_window(questions, max_tokens)
+        self._window = self._needed_window(questions, max_tokens, data)
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
@@ -124,12 +123,12 @@ class VllmSampler:
             for output in engine.step():
                 if output.finished:
                     running -= 1
-                    row, asked = int(output.request_id), not self._is_too_long(output.prompt_token_ids)
+                    row, asked = int(output.request_id), not self._is_too_long(len(output.prompt_token_ids))
                     answers = output.outputs if asked else ()  # a prompt's pictures are counted by the engine alone
                     yield Group(row, tuple(self._response(choice, row, sampling) for choice in answers))
 
-    def _is_too_long(self, tokens: Sequence[int]) -> bool:
-        return self._settings.prompt_tokens is not None and len(tokens) > self._settings.prompt_tokens
+    def _is_too_long(self, tokens: int) -> bool:
+        return self._settings.prompt_tokens is not None and tokens > self._settings.prompt_tokens
 
     def _response(self, choice: Any, row: int, sampling: Sampling) -> Response:
         """A response of vLLM, its text as the trainer's reward gets it."""
@@ -142,7 +141,7 @@ class VllmSampler:
         from vllm import exceptions
 
         tokens = self._tokens(question)
-        if self._is_too_long(tokens):
+        if self._is_too_long(len(tokens)):
             return False
         prompt: dict[str, Any] = {"prompt_token_ids": tokens}
         if question.images:
@@ -189,21 +188,41 @@ class VllmSampler:
             template_arguments=self._settings.template_arguments,
         )
 
-    def _needed_window(self, questions: Sequence[Question], max_tokens: int) -> int:
-        if self._images or self._rules:
-            return min(self._limit, (self._settings.prompt_tokens or self._limit) + max_tokens)
-        every = {question.row: self._tokens(question) for question in questions}
-        lengths = {row: len(tokens) for row, tokens in every.items() if not self._is_too_long(tokens)} or {0: 0}
+    def _needed_window(self, questions: Sequence[Question], max_tokens: int, data: Path | None) -> int:
+        most = (self._settings.prompt_tokens or self._limit) + max_tokens  # of what is asked
+        if self._rules or (self._images and most <= self._limit):
+            return min(self._limit, most)
+        of_pictures = self._picture_counter() if self._images and data and self._has_processor else lambda question: 0
+        lengths = {
+            question.row: length
+            for question in (with_images(data, questions) if data else questions)
+            if not self._is_too_long(length := len(self._tokens(question)) + of_pictures(question))
+        } or {0: 0}
         longest = max(lengths, key=lambda row: lengths[row])
         needed, limit = lengths[longest] + max_tokens, self._limit
         if needed > limit:
+            pictures = " with its pictures" if self._images else ""
+            fix = f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row"
             raise RecipeError(
-                f"row {longest} has {lengths[longest]} prompt tokens, and with {max_tokens} response tokens it exceeds "
-                f"the model's window of {limit}",
+                f"row {longest} has {lengths[longest]} prompt tokens{pictures}, and with {max_tokens} response tokens "
+                f"it exceeds the model's window of {limit}",
                 where=str(self._model),
-                fix=f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row",
+                fix=f"{fix}, or lower data.max_pixels" if self._images else fix,
             )
-        return needed
+        return limit if self._images else needed
+
+    def _picture_counter(self) -> Callable[[Question], int]:
+        """A function from a question to the tokens of its pictures beyond their marks, at the sizes that vLLM gets."""
+        from qwen_vl_utils.vision_process import smart_resize
+        from transformers import AutoProcessor
+
+        counted = picture_tokens(AutoProcessor.from_pretrained(str(self._model)), self._settings.processor)
+
+        def count(question: Question) -> int:
+            sizes = [(picture.height, picture.width) for picture in map(open_image, question.images)]
+            return sum(counted(*smart_resize(*size, 2 * self._patch)) - 1 for size in sizes)
+
+        return count
 
     def _start(self) -> Any:
         if self._llm is None:
@@ -328,8 +347,9 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                 ended.append(name)
         for name in ended:
             question, number, conversation = running.pop(name)
-            group = finished.setdefault(question.row, {})
-            group[number] = _of_conversation(conversation, sampling)
+            group, facts = finished.setdefault(question.row, {}), conversation.facts
+            tokens, logprob = len(conversation.mask), None if sampling.greedy else sum(conversation.log_probs or ())
+            group[number] = Response(conversation.last_text, tokens, facts["ended"] == "length", logprob, facts)
             if len(group) == sampling.n:
                 responses = finished.pop(question.row)
                 yield Group(question.row, tuple(responses[number] for number in sorted(responses)))
@@ -339,12 +359,6 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """The results of coroutines, one after another: a parser seldom waits, and a change of threads for each took longer
     than what it does."""
     return [await each for each in coroutines]
-
-
-def _of_conversation(conversation: Conversation, sampling: Sampling) -> Response:
-    facts = conversation.facts
-    logprob = None if sampling.greedy else sum(conversation.log_probs or ())
-    return Response(conversation.last_text, len(conversation.mask), facts["ended"] == "length", logprob, facts)
 
 
 def _parameters(question: Question, sampling: Sampling, stop_token_ids: Sequence[int] = ()) -> Any:
@@ -369,10 +383,7 @@ def _parameters(question: Question, sampling: Sampling, stop_token_ids: Sequence
 
 
 def _logprob(choice: Any, row: int, sampling: Sampling) -> float | None:
-    """The log-probability of a response; None for greedy ones, since it would not estimate the entropy.
-
-    vLLM keeps the sum over the tokens; with logprobs=0 each step holds the sampled token alone.
-    """
+    """The log-probability of a response; None for greedy ones, since it would not estimate the entropy."""
     logprob = choice.cumulative_logprob
     if logprob is not None and not math.isfinite(logprob):
         raise RecipeError(

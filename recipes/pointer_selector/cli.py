@@ -25,7 +25,7 @@ from recipes.pointer_selector.config import PointerRecipe, differences, presets,
 from recipes.yaml_text import dump
 
 if TYPE_CHECKING:  # torch is imported when a command starts, so that --help does not wait for it
-    from recipes.pointer_selector.preparation import Prepared
+    from recipes.pointer_selector.dataset import Prepared
 
 Settings = Annotated[list[str] | None, typer.Argument(help="key=value, for instance rce.epochs=3 data.batch_size=4")]
 Preset = Annotated[str | None, typer.Option(help=f"settings that lie over the recipe's: {', '.join(presets())}")]
@@ -35,7 +35,7 @@ def data_command(settings: Settings = None, preset: Preset = None) -> None:
     """Read and check the recipe's data, and print what it holds; the embedded workload is made if it is not there."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
-        from recipes.pointer_selector.preparation import prepare
+        from recipes.pointer_selector.dataset import prepare
 
         _show_data(prepare(recipe), Console(highlight=False, soft_wrap=True))
 
@@ -50,8 +50,8 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     """Train the recipe and test its best checkpoint; with DRY_RUN=1 print it with the accounting, and stop."""
     import torch
 
+    from recipes.pointer_selector.dataset import prepare
     from recipes.pointer_selector.evaluation import evaluate
-    from recipes.pointer_selector.preparation import prepare
     from recipes.pointer_selector.selector import choose_device
     from recipes.pointer_selector.training import RunLog, Trainer
 
@@ -94,9 +94,9 @@ def train(recipe: PointerRecipe, console: Console) -> None:
 
 
 def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
-    """Return the numbers of groups and updates, and the notes of `unread`."""
+    """The numbers of groups and updates, and the notes of `unread`."""
+    from recipes.pointer_selector.dataset import shot_num
     from recipes.pointer_selector.losses import equal_groups, rewards, unread
-    from recipes.pointer_selector.preparation import shot_num
 
     train_part = prepared.parts["train"]
     equal = equal_groups(rewards(train_part, recipe.reward), train_part)
@@ -116,7 +116,7 @@ def accounting(recipe: PointerRecipe, prepared: Prepared) -> list[str]:
 
 
 def updates(recipe: PointerRecipe, prepared: Prepared) -> int:
-    """Return the number of updates of both phases, if none of them stops early."""
+    """The number of updates of both phases, if none of them stops early."""
     return -(-len(prepared.parts["train"]) // recipe.data.batch_size) * (recipe.rce.epochs + recipe.grpo.epochs)
 
 
@@ -129,8 +129,8 @@ def evaluate_command(
     """Print right answers at each number of shots, and paired tests with Holm's correction over all of them."""
     with reported_errors():
         recipe = resolve(settings or [], preset=preset)
+        from recipes.pointer_selector.dataset import prepare
         from recipes.pointer_selector.evaluation import evaluate
-        from recipes.pointer_selector.preparation import prepare
 
         folder = checkpoint_dir(recipe.trainer.experiment_name)
         evaluation = evaluate(prepare(recipe), folder, recipe.validation.shots, part)
@@ -140,13 +140,11 @@ def evaluate_command(
 
 
 def _show_data(prepared: Prepared, console: Console) -> None:
-    """Print the counts of what was read, and what the filters took out of the training part."""
     parts = {f"{name} queries": len(part) for name, part in prepared.parts.items()}
     console.out(dump({**prepared.counts, "dropped from training": prepared.dropped, **parts}), end="")
 
 
 def _show(evaluation: Mapping[str, Any], console: Console) -> None:
-    """Print accuracy by number of shots, and the paired tests."""
     shots = sorted({count for by_shots in evaluation["accuracy"].values() for count in by_shots}, key=int)
     accuracy = Table("", *(f"{count}-shot" for count in shots), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, by_shots in evaluation["accuracy"].items():

@@ -169,8 +169,6 @@ class PointerRecipe(Resolved):
 
 FOLDER = CONFIGS / "pointer_selector"
 RECIPE = FOLDER / "recipe.yaml"
-
-
 TOP_K = {
     "grpo_early_top_k": "grpo.curriculum.early_candidates",
     "grpo_late_top_k": "grpo.curriculum.late_candidates",
@@ -183,22 +181,16 @@ vqa_correct."""
 
 
 def presets() -> list[str]:
-    """Return the names that `--preset` takes."""
+    """The names that `--preset` takes, of files in configs/pointer_selector."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml") if path != RECIPE)
 
 
 def resolve(
     arguments: Sequence[str] = (), *, preset: str | None = None, environ: Mapping[str, str] | None = None
 ) -> PointerRecipe:
-    """Return the recipe after all layers.
+    """The recipe after all layers; `arguments` are `key=value` or `VARIABLE=value`, `preset` is one of `presets`.
 
-    Args:
-        arguments: `key=value`, or `VARIABLE=value`; the last layer.
-        preset: a file of configs/pointer_selector, without its suffix.
-        environ: where variables are read; the process's environment by default.
-
-    Raises:
-        RecipeError: an unknown key or preset, or a wrong type; the error names the key and the layer.
+    Raises RecipeError, which names the key and the layer, for an unknown key or preset, or a wrong type.
     """
     settings = []
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
@@ -213,7 +205,7 @@ def resolve(
 
 
 def differences(recipe: PointerRecipe) -> list[str]:
-    """Return the arguments of an evaluation: data, validation and experiment keys that differ from the shipped file."""
+    """The arguments of an evaluation: data, validation and experiment keys that differ from the shipped file."""
     shipped = flatten(resolve(environ={}).model_dump())
     kept = ("data.", "validation.", "trainer.experiment_name")
     values = flatten(recipe.model_dump()).items()

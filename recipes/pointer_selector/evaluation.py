@@ -15,8 +15,7 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.pointer_selector import selector
 from recipes.pointer_selector.config import PointerRecipe
-from recipes.pointer_selector.dataset import PointerData, collate
-from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.pointer_selector.dataset import PointerData, Prepared, collate, shot_num
 from recipes.pointer_selector.selector import PointerPolicy, exact_kl, greedy, sample
 from recipes.pointer_selector.workload import FrozenModel
 from recipes.statistics import holm, paired_difference
@@ -56,7 +55,7 @@ def measure(
     *,
     queries: np.ndarray | None = None,
 ) -> dict[int, Result]:
-    """Return results of a policy's greedy choices by number of shots.
+    """Results of a policy's greedy choices by number of shots.
 
     With a frozen model, the policy picks out of the whole pool and the model answers. Without one, only logged
     candidates have a known outcome: the policy ranks each group's candidates, and the highest-ranked one counts;
@@ -64,8 +63,15 @@ def measure(
     """
     queries = np.arange(len(data)) if queries is None else queries
     if model is None:
-        by_shots = {s: _best_logged(policy, data, s, queries) for s in shots}
-        return {s: result for s, result in by_shots.items() if result is not None}
+        results = {}
+        for s in shots:
+            wanted = (data.lengths == s) & np.isin(data.candidate_query, queries)
+            if wanted.any():
+                logged = data.keep_candidates(wanted).with_candidates()
+                score = logged_log_probs(policy, logged).sum(-1).numpy()
+                best = logged.outcomes[_highest(score, logged)]
+                results[s] = Result(np.unique(data.candidate_query[wanted]), best)
+        return results
     parts = []
     policy.eval()
     for start in range(0, len(queries), BATCH_SIZE):
@@ -77,7 +83,7 @@ def measure(
 
 @torch.no_grad()
 def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int = 64) -> Tensor:
-    """Return log-probability of every pick of every candidate: [M, S], 0 at padding; leaves the policy in eval mode."""
+    """Log-probability of every pick of every candidate: [M, S], 0 at padding; leaves the policy in eval mode."""
     table = torch.zeros(data.pointers.shape)
     policy.eval()
     for start in range(0, len(data), batch_size):
@@ -89,115 +95,86 @@ def logged_log_probs(policy: PointerPolicy, data: PointerData, batch_size: int =
 
 
 def _ask(model: FrozenModel, data: PointerData, queries: np.ndarray, picks: Tensor) -> Result:
-    """Return whether the frozen model answers each query right; for picks [Q, N, S], the mean over N sequences."""
-    correct = model.outcome(data, queries, picks).correct.double()
+    """1 where the frozen model answers a query right, else 0; for picks [Q, N, S], the mean over N sequences."""
+    rows = torch.from_numpy(data.query_rows[queries])
+    correct = model.answer(rows, model.votes(rows, data.pool_rows(queries)), picks)[0].double()
     return Result(queries, correct.reshape(len(queries), -1).mean(1).numpy())
-
-
-def _best_logged(policy: PointerPolicy, data: PointerData, shots: int, queries: np.ndarray) -> Result | None:
-    """Return the outcome of each query's most likely candidate with `shots` picks; None if none is logged."""
-    wanted = (data.lengths == shots) & np.isin(data.candidate_query, queries)
-    logged = np.unique(data.candidate_query[wanted])
-    if not len(logged):
-        return None
-    data = data.keep_candidates(wanted).with_candidates()
-    score = logged_log_probs(policy, data).sum(-1).numpy()
-    return Result(logged, data.outcomes[_highest(score, data)])
 
 
 def _highest(score: np.ndarray, data: PointerData) -> np.ndarray:
     """Return [G], the candidate with the highest score [M] of each group; the first of equal ones."""
     groups = np.repeat(np.arange(len(data.group_query)), np.diff(data.group_starts))
-    order: np.ndarray = np.lexsort((-score, groups))
-    first: np.ndarray = order[data.group_starts[:-1]]
-    return first
+    return np.lexsort((-score, groups))[data.group_starts[:-1]]
 
 
-class Validator:
-    """Measures the validation queries, and some training queries in the same way, so that over-fitting shows."""
+@torch.no_grad()
+def validate(
+    recipe: PointerRecipe, prepared: Prepared, policy: PointerPolicy, reference: PointerPolicy | None
+) -> dict[str, float]:
+    """Accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
 
-    def __init__(self, recipe: PointerRecipe, prepared: Prepared) -> None:
-        train, validation = prepared.parts["train"], prepared.parts["validation"]
-        some = np.sort(np.random.default_rng(0).permutation(len(train))[: recipe.validation.train_queries])
-        self.shots, self.shot_num, self.model = recipe.validation.shots, shot_num(recipe, train), prepared.model
-        self.parts = {"val": (validation, np.arange(len(validation))), "train": (train, some)}
+    Some training queries are measured like the validation queries, so that over-fitting shows.
 
-    @torch.no_grad()
-    def __call__(self, policy: PointerPolicy, reference: PointerPolicy | None) -> dict[str, float]:
-        """Return accuracies by shots and their means, `VALIDATION` and `TRAINING`, and the KL to a reference.
-
-        Raises:
-            RecipeError: no logged candidate has a number of picks of `validation.shots`, or one that the policy ranks
-                highest lacks vqa_correct.
-        """
-        metrics: dict[str, float] = {}
-        for name, (data, queries) in self.parts.items():
-            results = measure(policy, data, self.model, self.shots, queries=queries) if len(queries) else {}
-            for result in results.values():
-                if (unknown := np.isnan(result.correct)).any():
-                    query = data.query_ids[result.queries[int(unknown.argmax())]]
-                    what = f"query {query!r} has a candidate without vqa_correct, which validation counts"
-                    raise RecipeError(what, where="data.candidates", fix="log that number")
-            accuracy = {f"{name}-core/pointer_selector/acc/shots@{s}": each.accuracy for s, each in results.items()}
-            if results:
-                mean = float(np.mean(list(accuracy.values())))
-                metrics |= {**accuracy, f"{name}-core/pointer_selector/accuracy/mean": mean}
-        if VALIDATION not in metrics:
-            fix = "log candidates with those numbers of picks, or set validation.shots"
-            raise RecipeError(f"no candidate has {self.shots} picks", where="validation.shots", fix=fix)
-        if reference is not None:
-            data, queries = self.parts["val"]
-            query, pool, mask = (x.to(policy.device) for x in data.inputs(queries[:KL_QUERIES]))
-            inputs, generator = (query, pool, mask), torch.Generator().manual_seed(0)
-            picks = sample(policy, policy.encode(*inputs), self.shot_num, KL_DRAWS, generator)
-            metrics["val-aux/pointer_selector/kl_on_policy"] = float(exact_kl(policy, reference, inputs, picks).mean())
-        return metrics
+    Raises RecipeError where no logged candidate has a number of picks of `validation.shots`, or where one that the
+    policy ranks highest lacks vqa_correct.
+    """
+    train, validation, shots = prepared.parts["train"], prepared.parts["validation"], recipe.validation.shots
+    some = np.sort(np.random.default_rng(0).permutation(len(train))[: recipe.validation.train_queries])
+    every, metrics = np.arange(len(validation)), dict[str, float]()
+    for name, data, queries in (("val", validation, every), ("train", train, some)):
+        results = measure(policy, data, prepared.model, shots, queries=queries) if len(queries) else {}
+        for result in results.values():
+            if (unknown := np.isnan(result.correct)).any():
+                query = data.query_ids[result.queries[int(unknown.argmax())]]
+                what = f"query {query!r} has a candidate without vqa_correct, which validation counts"
+                raise RecipeError(what, where="data.candidates", fix="log that number")
+        accuracy = {f"{name}-core/pointer_selector/acc/shots@{s}": each.accuracy for s, each in results.items()}
+        if results:
+            mean = float(np.mean(list(accuracy.values())))
+            metrics |= {**accuracy, f"{name}-core/pointer_selector/accuracy/mean": mean}
+    if VALIDATION not in metrics:
+        fix = "log candidates with those numbers of picks, or set validation.shots"
+        raise RecipeError(f"no candidate has {shots} picks", where="validation.shots", fix=fix)
+    if reference is not None:
+        query, pool, mask = (x.to(policy.device) for x in validation.inputs(every[:KL_QUERIES]))
+        inputs, generator = (query, pool, mask), torch.Generator().manual_seed(0)
+        picks = sample(policy, policy.encode(*inputs), shot_num(recipe, train), KL_DRAWS, generator)
+        metrics["val-aux/pointer_selector/kl_on_policy"] = float(exact_kl(policy, reference, inputs, picks).mean())
+    return metrics
 
 
 def baseline_results(data: PointerData, model: FrozenModel | None, shots: Sequence[int]) -> Results:
-    """Return baselines by name and number of shots; those that cannot be computed are left out.
+    """Baselines by name and number of shots; those that cannot be computed are left out.
 
     With a frozen model: no examples, random ones and the nearest. Without one, of the logged candidates: one at random,
     and the one with the highest beam_score.
     """
     results: Results = {}
     for count in shots:
-        found = _logged_baselines(data, count) if model is None else _baselines(data, model, count)
-        for name, result in found.items():
-            results.setdefault(name, {})[count] = result
-    return results
-
-
-def _baselines(data: PointerData, model: FrozenModel, shots: int) -> dict[str, Result]:
-    queries = np.arange(len(data))
-    query, pool, mask = data.inputs(queries)
-    noise = torch.rand(len(queries), RANDOM_DRAWS, pool.shape[1], generator=torch.Generator().manual_seed(0))
-    random = noise.masked_fill(~mask[:, None], -1.0).topk(shots, dim=-1).indices
-    cosine = (functional.normalize(pool, dim=-1) @ functional.normalize(query, dim=-1)[..., None]).squeeze(-1)
-    nearest = cosine.masked_fill(~mask, float("-inf")).topk(shots, dim=-1).indices
-    picks = {"random": random, "no examples": nearest[:, :0], "nearest": nearest}
-    return {name: _ask(model, data, queries, of_method) for name, of_method in picks.items()}
-
-
-def _logged_baselines(data: PointerData, shots: int) -> dict[str, Result]:
-    data = data.keep_candidates(data.lengths == shots)
-    if not len(data.lengths):
-        return {}
-    queries, correct, score = data.group_query, data.outcomes, data.scores["beam_score"]
-    results = {"random": Result(queries, np.add.reduceat(correct, data.group_starts[:-1]) / np.diff(data.group_starts))}
-    if not np.isnan(score).any():
-        results["beam_score"] = Result(queries, correct[_highest(score, data)])
+        if model is not None:
+            queries = np.arange(len(data))
+            query, pool, mask = data.inputs(queries)
+            noise = torch.rand(len(queries), RANDOM_DRAWS, pool.shape[1], generator=torch.Generator().manual_seed(0))
+            random = noise.masked_fill(~mask[:, None], -1.0).topk(count, dim=-1).indices
+            cosine = (functional.normalize(pool, dim=-1) @ functional.normalize(query, dim=-1)[..., None]).squeeze(-1)
+            nearest = cosine.masked_fill(~mask, float("-inf")).topk(count, dim=-1).indices
+            for name, picks in {"random": random, "no examples": nearest[:, :0], "nearest": nearest}.items():
+                results.setdefault(name, {})[count] = _ask(model, data, queries, picks)
+        elif len((logged := data.keep_candidates(data.lengths == count)).lengths):
+            queries, correct, score = logged.group_query, logged.outcomes, logged.scores["beam_score"]
+            starts, sizes = logged.group_starts[:-1], np.diff(logged.group_starts)
+            results.setdefault("random", {})[count] = Result(queries, np.add.reduceat(correct, starts) / sizes)
+            if not np.isnan(score).any():
+                results.setdefault("beam_score", {})[count] = Result(queries, correct[_highest(score, logged)])
     return results
 
 
 def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequence[int]) -> list[dict[str, Any]]:
-    """Return paired tests of each pair (a, b) at each number of shots that both have.
+    """Paired tests of each pair (a, b) at each number of shots that both have.
 
-    `clusters` [Q] has an id of each query's image: queries of one image are not independent.
-
-    Returns:
-        For each test the mean `difference` of a - b with its 95% interval `low` to `high`, the numbers of queries that
-        only one of the two gets right, `a_only` and `b_only`, and the p-value after Holm over all tests, `p_holm`.
+    `clusters` [Q] has an id of each query's image: queries of one image are not independent. A test has the mean
+    `difference` of a - b with its 95% interval `low` to `high`, the numbers of queries that only one of the two gets
+    right, `a_only` and `b_only`, and the p-value after Holm over all tests, `p_holm`.
     """
     rows: list[dict[str, Any]] = []
     for a, b in pairs:
@@ -208,19 +185,17 @@ def compare(results: Results, pairs: Sequence[tuple[str, str]], clusters: Sequen
             row = {"a": a, "b": b, "shots": shots, "difference": test.difference.value}
             row |= {"low": test.difference.low, "high": test.difference.high}
             rows.append(row | {"a_only": test.won, "b_only": test.lost, "p_holm": test.p_value})
-    corrected = holm([row["p_holm"] for row in rows])
-    return [row | {"p_holm": p} for row, p in zip(rows, corrected, strict=True)]
+    for row, corrected in zip(rows, holm([row["p_holm"] for row in rows]), strict=True):
+        row["p_holm"] = corrected
+    return rows
 
 
 def evaluate(prepared: Prepared, folder: Path, shots: Sequence[int], part: str = "test") -> dict[str, Any]:
     """Measure an experiment's selector, its warm-up, and the baselines on the same queries.
 
-    Returns:
-        `accuracy` by method and number of shots (text); `tests`, see `compare`; `part`, its number of `queries`, and
-        the number of shots that the selector was `trained_for`.
-
-    Raises:
-        RecipeError: no checkpoint, or embeddings of another size than the selector was trained on.
+    Returns `accuracy` by method and number of shots (text), `tests` (see `compare`), `part`, its number of `queries`,
+    and the number of shots that the selector was `trained_for`. Raises RecipeError where there is no checkpoint, or
+    one of embeddings of another size.
     """
     data = prepared.parts[part]
     results = baseline_results(data, prepared.model, shots)

@@ -54,8 +54,7 @@ class Tower(nn.Module):
         """[..., width] -> [..., H]."""
         projected = self.project(functional.normalize(inputs, dim=-1)) * math.sqrt(self.norm.normalized_shape[0])
         update = self.narrow(self.dropout(functional.gelu(self.widen(self.norm(projected)))))
-        total: Tensor = projected + update
-        return total
+        return projected + update
 
 
 class CrossAttention(nn.Module):
@@ -77,8 +76,7 @@ class CrossAttention(nn.Module):
         scores = (query @ key.transpose(-1, -2)) / math.sqrt(hidden // HEADS)
         weights = scores.masked_fill(~mask[:, None, None, :], MASKED).softmax(-1)
         found = self.out((weights @ value).reshape(batch, hidden))
-        after: Tensor = self.norm(state + self.dropout(found))
-        return after
+        return self.norm(state + self.dropout(found))
 
 
 class PointerPolicy(nn.Module):
@@ -90,15 +88,14 @@ class PointerPolicy(nn.Module):
         hidden = config.hidden
         self.query_tower = Tower(query_width, hidden, config.dropout)
         self.pool_tower = Tower(pool_width, hidden, config.dropout)
-        attention = [CrossAttention(hidden, config.dropout) for _ in range(config.layers)]
-        self.layers = nn.ModuleList(attention)
+        self.layers = nn.ModuleList(CrossAttention(hidden, config.dropout) for _ in range(config.layers))
         self.gate_state = nn.Linear(hidden, 2 * hidden)
         self.gate_pick = nn.Linear(hidden, 2 * hidden, bias=False)
         self.state_norm = nn.LayerNorm(hidden)
         # It begins as a nearest-neighbour retriever: every residual branch starts at zero, the gate almost shut, and
         # both towers with one orthogonal projection, so that cosine scores are close to those of the embeddings. Where
         # queries and pool have embeddings of different widths, each tower has a projection of its own.
-        for branch in (self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in attention)):
+        for branch in (self.query_tower.narrow, self.pool_tower.narrow, *(layer.out for layer in self.layers)):
             nn.init.zeros_(branch.weight)
             nn.init.zeros_(branch.bias)
         nn.init.constant_(self.gate_state.bias[:hidden], -3.0)
@@ -109,7 +106,7 @@ class PointerPolicy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Return where the weights are."""
+        """The device of the weights."""
         return self.gate_state.weight.device
 
     def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:
@@ -130,25 +127,16 @@ class PointerPolicy(nn.Module):
         rows = picks + slots * torch.arange(batch, device=picks.device)[:, None]
         picked = encoded.values.flatten(0, 1)[rows]  # whole rows: faster than a gather along 2H, forward and backward
         gate, proposal = (self.gate_state(state) + picked).chunk(2, dim=-1)
-        after: Tensor = self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
-        return after
+        return self.state_norm(torch.lerp(state, proposal.tanh(), gate.sigmoid()))
 
     def step_log_probs(
         self, inputs: tuple[Tensor, Tensor, Tensor], pointers: Tensor, steps: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of given sequences, batched over queries and candidates; it loops over picks only.
+        """Log-probabilities of given sequences, and entropies in nats of their steps without gradient, each [B, N, S].
 
-        Candidates sorted by their number of picks take the least work: a step leaves out the leading candidates that
-        have no pick at this step in any query.
-
-        Args:
-            inputs: the arguments of `encode`.
-            pointers: [B, N, S], slots; 0 where `steps` is false.
-            steps: [B, N, S], true where the candidate has a pick.
-
-        Returns:
-            Log-probabilities [B, N, S], and the entropies in nats of the steps' distributions [B, N, S], without
-            gradient; both are 0 where `steps` is false.
+        `inputs` are the arguments of `encode`; `pointers` [B, N, S] are slots, `steps` [B, N, S] true where there is a
+        pick, and all are 0 elsewhere. It loops over picks only. Candidates sorted by their number of picks take the
+        least work: a step leaves out the leading candidates that have no pick at this step in any query.
         """
         encoded = self.encode(*inputs)
         picks = pointers.shape[-1]
@@ -224,11 +212,7 @@ def _walk(
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return the device for `trainer.device`: a GPU if there is one, unless `cpu` is asked for.
-
-    Raises:
-        RecipeError: a GPU was asked for and torch sees none.
-    """
+    """The device for `trainer.device`: with `auto` a GPU if there is one, with `gpu` RecipeError if there is none."""
     available = torch.cuda.is_available()
     if wanted == "gpu" and not available:
         what = "a GPU was asked for, and torch sees none"
@@ -240,7 +224,7 @@ WARM_UP, BEST = "warm_up", "best"
 
 
 def description(policy: PointerPolicy, shot_num: int) -> dict[str, Any]:
-    """Return a policy's entries in config.json; training loads only a checkpoint whose entries are the same."""
+    """A policy's entries in config.json; training loads only a checkpoint whose entries are the same."""
     widths = {"query_width": policy.query_width, "pool_width": policy.pool_width}
     return {"policy": policy.config.model_dump(), **widths, "shot_num": shot_num}
 
@@ -259,10 +243,9 @@ def save(folder: Path, policy: PointerPolicy, shot_num: int, mark: Mapping[str, 
 
 
 def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
-    """Return the policy of a checkpoint, or of an experiment's best one, in evaluation mode, and its config.json.
+    """The policy of a checkpoint, or of an experiment's best one, in evaluation mode, and its config.json.
 
-    Raises:
-        RecipeError: there is no checkpoint, or a broken one.
+    Raises RecipeError where there is no checkpoint, or a broken one.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -283,12 +266,7 @@ def load(folder: str | Path) -> tuple[PointerPolicy, dict[str, Any]]:
 
 
 class PointerSelector:
-    """Chooses demonstrations for queries.
-
-    Attributes:
-        policy: the policy in evaluation mode.
-        shot_num: the number of picks that it was trained for.
-    """
+    """Chooses demonstrations for queries by `policy`, which was trained for `shot_num` picks."""
 
     def __init__(self, policy: PointerPolicy, shot_num: int) -> None:
         self.policy, self.shot_num = policy.eval(), shot_num
@@ -297,28 +275,18 @@ class PointerSelector:
     def from_pretrained(cls, folder: str | Path, *, device: str = "auto") -> PointerSelector:
         """Load a checkpoint, or the best one of an experiment's folder (`artifacts/checkpoints/<experiment>`).
 
-        Args:
-            folder: the checkpoint's or the experiment's folder.
-            device: auto (a GPU if there is one), cpu or gpu.
-
-        Raises:
-            RecipeError: there is no checkpoint, or a broken one; or no GPU where one was asked for.
+        `device` is auto (a GPU if there is one), cpu or gpu. Raises RecipeError where there is no checkpoint, a broken
+        one, or no GPU where one was asked for.
         """
         policy, config = load(folder)
         return cls(policy.to(choose_device(device)), config["shot_num"])
 
     @torch.inference_mode()
     def select(self, query: np.ndarray | Tensor, pool: np.ndarray | Tensor, shots: int) -> list[int]:
-        """Return rows of the pool in the order in which to show them; each pick is the most likely remaining example.
+        """Rows of the pool [K, D] to show for a query [D], in order; each pick is the most likely remaining example.
 
-        Args:
-            query: [D].
-            pool: [K, D].
-            shots: how many examples to pick.
-
-        Raises:
-            RecipeError: embeddings of another size or not finite, a pool with fewer examples than `shots`, or more
-                shots than the selector was trained for.
+        Raises RecipeError for embeddings of another size or not finite, a pool with fewer examples than `shots`, and
+        more shots than the selector was trained for.
         """
         if not 1 <= shots <= min(self.shot_num, len(pool)):
             what = f"{shots} of {len(pool)} examples were asked for; the selector was trained for {self.shot_num} shots"
@@ -330,5 +298,4 @@ class PointerSelector:
             raise RecipeError(what, where="query, pool", fix="embed with the same encoder as in training")
         mask = torch.ones(1, len(pool), dtype=torch.bool, device=self.policy.device)
         encoded = self.policy.encode(inputs[0][None], inputs[1][None], mask)
-        picks: list[int] = greedy(self.policy, encoded, shots)[0].tolist()
-        return picks
+        return greedy(self.policy, encoded, shots)[0].tolist()

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,12 +20,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
-from recipes.files import write_json, write_whole
+from recipes.files import Tail, write_json, write_whole
 from recipes.pointer_selector import losses, selector
-from recipes.pointer_selector.config import GrpoConfig, PointerRecipe, RceConfig
-from recipes.pointer_selector.dataset import Batch, collate, shuffled
-from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
-from recipes.pointer_selector.preparation import Prepared, shot_num
+from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
+from recipes.pointer_selector.dataset import Batch, Prepared, collate, shot_num
+from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, logged_log_probs, validate
 from recipes.pointer_selector.selector import PointerPolicy
 from recipes.settings.layers import flatten
 
@@ -36,17 +34,6 @@ KL_LOW, KL_HIGH = 0.01, 0.1
 KL_FACTOR, BETA_MIN, BETA_MAX = 1.5, 1e-3, 10.0
 """Factor by which the adaptive weight of the KL changes, and its bounds."""
 Metrics = Mapping[str, float | str]
-
-
-def identity(recipe: PointerRecipe, digest: str) -> dict[str, object]:
-    """Return what decides the result: the keys whose change makes another run, and the digest of the data."""
-    values, keys = flatten(recipe.model_dump()), leaves(PointerRecipe)
-    return {path: value for path, value in values.items() if keys[path].info.resume == "content"} | {"data": digest}
-
-
-def tau(step: int, total: int, start: float, end: float) -> float:
-    """Return RCE's temperature at a step, linear from `start` at step 0 to `end` at the last one."""
-    return end if total == 1 else start + (end - start) * (step / (total - 1))
 
 
 def learning_rate(step: int, total: int, peak: float, warmup_share: float) -> float:
@@ -77,9 +64,10 @@ Loss = tuple[Tensor, dict[str, Tensor | float]]
 
 
 def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: float) -> Loss:
-    """Return the warm-up's loss on a batch, and its metrics."""
-    rewards, mask, steps = _groups(batch, tables)
+    """The warm-up's loss on a batch, and its metrics."""
+    rewards, mask = _grouped(tables["rewards"], batch), batch.by_group(batch.candidates)
     log_probs, entropies = policy.step_log_probs(batch.inputs, batch.pointers, batch.steps)
+    steps = batch.picks_by_group(batch.steps)
     loss = losses.rce_loss(batch.picks_by_group(log_probs), steps, rewards, mask, temperature)
     return loss, {
         "actor/rce_loss": loss.detach(),
@@ -90,15 +78,19 @@ def rce_step(policy: PointerPolicy, batch: Batch, tables: Tables, temperature: f
 
 
 def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoConfig, beta: float, keep: int) -> Loss:
-    """Return GRPO's loss with KL weight `beta` on each group's `keep` best candidates (0: all), and its metrics."""
-    rewards, mask, steps = _groups(batch, tables)
-    mask = losses.keep_top_candidates(rewards, mask, keep)
+    """GRPO's loss with KL weight `beta` on each group's `keep` best candidates (0: all), and its metrics."""
+    rewards = _grouped(tables["rewards"], batch)
+    mask = losses.keep_top_candidates(rewards, batch.by_group(batch.candidates), keep)
     advantages, zero_variance = losses.group_advantages(rewards, mask, config.advantage)
     log_probs, entropies = policy.step_log_probs(batch.inputs, batch.pointers, batch.steps)
+    steps = batch.picks_by_group(batch.steps)
+    old, reference = (
+        _grouped(tables[name], batch)[..., : steps.shape[-1]].masked_fill(~steps, 0.0) for name in ("old", "reference")
+    )
     loss, metrics = losses.grpo_loss(
         batch.picks_by_group(log_probs),
-        _logged(tables["old"], batch, steps),
-        _logged(tables["reference"], batch, steps),
+        old,
+        reference,
         advantages,
         steps,
         mask,
@@ -121,16 +113,9 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
     }
 
 
-def _groups(batch: Batch, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rewards [G, N], candidates [G, N] and picks [G, N, S] of a batch, group by group."""
-    rewards = tables["rewards"][batch.rows.cpu()].to(batch.query)
-    return batch.by_group(rewards), batch.by_group(batch.candidates), batch.picks_by_group(batch.steps)
-
-
-def _logged(table: Tensor, batch: Batch, steps: Tensor) -> Tensor:
-    """Return the rows of a table [M, S] that belong to a batch's candidates, grouped as [G, N, S]."""
-    values = table[batch.rows.cpu()][..., : steps.shape[-1]].to(batch.query.device)
-    return batch.by_group(values).masked_fill(~steps, 0.0)
+def _grouped(table: Tensor, batch: Batch) -> Tensor:
+    """The rows of a table [M, ...] that belong to a batch's candidates, as [G, N, ...]."""
+    return batch.by_group(table[batch.rows.cpu()].to(batch.query.device))
 
 
 @dataclass(frozen=True)
@@ -155,16 +140,18 @@ class Progress:
 class RunLog:
     """`metrics.jsonl`, a line for each update and validation, and TensorBoard's files.
 
-    Args:
-        folder: the run's folder.
-        after: last step whose lines are kept; later lines belong to an interrupted phase, which is trained again, and
-            so does a validation at this step that begins a phase.
+    Lines of steps behind `after` belong to an interrupted phase, which is trained again, and so does a validation at
+    this step that begins a phase: they are left out.
     """
 
     def __init__(self, folder: Path, after: int) -> None:
+        def is_kept(line: bytes) -> bool:
+            step, data = json.loads(line).values()
+            return step < after or (step == after and data.get("training/epoch") != 0)
+
         path = folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if after and path.is_file() else []
-        write_whole(path, "".join(takewhile(partial(_is_kept, after=after), lines)))
+        lines = takewhile(is_kept, Tail(path).read() if after else [])
+        write_whole(path, "".join(f"{line.decode()}\n" for line in lines))
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
 
@@ -180,13 +167,6 @@ class RunLog:
         """Close the metrics file and TensorBoard's writer."""
         self._file.close()
         self._board.close()
-
-
-def _is_kept(line: str, after: int) -> bool:
-    if not line.endswith("\n"):
-        return False
-    step, data = json.loads(line).values()
-    return bool(step < after or (step == after and data.get("training/epoch") != 0))
 
 
 def findings(metrics: Mapping[str, float], curves: Sequence[tuple[float, float]]) -> list[str]:
@@ -225,23 +205,14 @@ def epoch_line(metrics: Mapping[str, float]) -> str:
 class Trainer:
     """Trains one policy. A run that was interrupted goes on after its last finished phase.
 
-    Args:
-        recipe: the resolved recipe.
-        prepared: the data by split, the training part already filtered, and the frozen model.
-        folder: where checkpoints go.
-        device: where the policy lives.
-
-    Attributes:
-        log: called with a step and its metrics; `show`: called with a line to print.
-
-    Raises:
-        RecipeError: the folder holds a run of another recipe or other data, or no group has different rewards for GRPO;
-            `run` raises it for gradients that are not finite.
+    `log` is called with a step and its metrics, `show` with a line to print. Raises RecipeError where the folder holds
+    a run of another recipe or other data, or no group has different rewards for GRPO; `run` where a gradient is not
+    finite.
     """
 
     def __init__(self, recipe: PointerRecipe, prepared: Prepared, folder: Path, device: str | torch.device) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
-        self.train, self.validator = prepared.parts["train"], Validator(recipe, prepared)
+        self.prepared, self.train = prepared, prepared.parts["train"]
         self.shot_num = shot_num(recipe, self.train)
         # The name by which `recipes.runs` knows a validation.
         self.measure = f"val-core/pointer_selector/{'acc' if self.train.has_truth else 'reward'}/mean@1"
@@ -254,7 +225,10 @@ class Trainer:
                 fix="log several candidates a query, choose another REWARD_MODE, or set GRPO_EPOCHS=0",
             )
         self.tables: Tables = {"rewards": torch.from_numpy(values)}
-        self.identity = identity(recipe, prepared.digest)
+        keys, content = leaves(PointerRecipe), flatten(recipe.model_dump()).items()
+        # The keys whose change makes another run, and the digest of the data: together they decide the result.
+        self.identity = {path: value for path, value in content if keys[path].info.resume == "content"}
+        self.identity["data"] = prepared.digest
         self.progress = self._read_progress()
         self.log: Callable[[int, Metrics], None] = lambda step, metrics: None
         self.show: Callable[[str], None] = lambda line: None
@@ -283,88 +257,80 @@ class Trainer:
             self._save(selector.BEST)  # an interrupted phase may have left another one
             self.reference = deepcopy(self.policy).eval()
             self.tables["reference"] = logged_log_probs(self.policy, self.train)
-        settings, patience = self._settings(phase), self.recipe.trainer.early_stop_patience
-        trained, decay = self.policy.parameters(), self.recipe.trainer.weight_decay
+        settings, trainer = getattr(self.recipe, phase), self.recipe.trainer
+        trained, decay = self.policy.parameters(), trainer.weight_decay
         optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=decay, fused=True)
-        beta, stale, curves = self.recipe.grpo.kl.beta, 0, [self._validate(phase, 0, {}, [])]
+        beta, stale, curves = self.recipe.grpo.kl.beta, 0, list[tuple[float, float]]()
+        self._validate(phase, 0, {}, curves)
         for epoch in range(settings.epochs):
-            if patience and stale >= patience:
+            if trainer.early_stop_patience and stale >= trainer.early_stop_patience:
                 return f"stopped early after epoch {epoch} of {settings.epochs}"
             means = self._epoch(phase, epoch, optimizer, beta)
-            if phase == "grpo" and self.recipe.grpo.kl.adaptive:
+            if phase == "grpo" and settings.kl.adaptive:
                 beta = next_beta(beta, means["actor/kl_loss"])
-            highest = max(value for _, value in curves)
-            curves.append(self._validate(phase, epoch + 1, means, curves))
-            stale = 0 if curves[-1][1] > highest else stale + 1
+            stale = 0 if self._validate(phase, epoch + 1, means, curves) else stale + 1
         return f"ran all {settings.epochs} epochs"
 
     def _epoch(self, phase: str, epoch: int, optimizer: torch.optim.Optimizer, beta: float) -> dict[str, float]:
         """Train an epoch, counted from 0; returns the means of its metrics, and the largest ratio."""
-        size, seed = self.recipe.data.batch_size, self.recipe.trainer.seed
-        batches = shuffled(len(self.train), size, seed, phase, epoch)
+        settings, trainer, size = getattr(self.recipe, phase), self.recipe.trainer, self.recipe.data.batch_size
+        order = np.random.default_rng([trainer.seed, epoch, *phase.encode()]).permutation(len(self.train))
+        batches = np.split(order, range(size, len(order), size))
         if phase == "grpo":
             self.tables["old"] = logged_log_probs(self.policy, self.train)
         self.policy.train(phase == "rce")  # GRPO compares log-probabilities, which dropout would blur
         seen: dict[str, list[float]] = {}
         for number, queries in enumerate(batches):
-            done = epoch * len(batches) + number
-            metrics = self._update(phase, queries, done, self._settings(phase).epochs * len(batches), optimizer, beta)
+            done, total = epoch * len(batches) + number, settings.epochs * len(batches)
+            inputs = self.policy, collate(self.train, queries).to(self.device), self.tables
+            if phase == "rce":  # tau is linear from tau_start at the first step to tau_end at the last one
+                start, end = settings.tau_start, settings.tau_end
+                loss, metrics = rce_step(*inputs, end if total == 1 else start + (end - start) * (done / (total - 1)))
+            else:
+                curriculum = settings.curriculum
+                is_early = epoch < curriculum.early_share * settings.epochs
+                keep = curriculum.early_candidates if is_early else curriculum.late_candidates
+                loss, metrics = grpo_step(*inputs, settings, beta, keep)
+            lr = learning_rate(done, total, settings.lr, trainer.warmup_share)
+            optimizer.param_groups[0]["lr"] = lr
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), trainer.max_grad_norm)
+            optimizer.step()
             self.progress.step += 1
-            self.log(self.progress.step, metrics)
-            for name, value in metrics.items():
+            floats = {name: float(each) for name, each in {**metrics, "actor/grad_norm": norm, "actor/lr": lr}.items()}
+            if not math.isfinite(floats["actor/grad_norm"]):
+                raise RecipeError(
+                    f"the gradient is not finite at step {self.progress.step}",
+                    where=f"the batch of queries {', '.join(self.train.query_ids[query] for query in queries)}",
+                    fix="lower the learning rate",
+                )
+            self.log(self.progress.step, floats)
+            for name, value in floats.items():
                 seen.setdefault(name, []).append(value)
         return {name: max(each) if name == "actor/ratio_max" else sum(each) / len(each) for name, each in seen.items()}
 
-    def _update(
-        self, phase: str, queries: np.ndarray, done: int, total: int, optimizer: torch.optim.Optimizer, beta: float
-    ) -> dict[str, float]:
-        """Make one update on the batch of these queries, after `done` of the phase's `total` updates."""
-        rce, grpo, trainer = self.recipe.rce, self.recipe.grpo, self.recipe.trainer
-        inputs = self.policy, collate(self.train, queries).to(self.device), self.tables
-        if phase == "rce":
-            loss, metrics = rce_step(*inputs, tau(done, total, rce.tau_start, rce.tau_end))
-        else:
-            epoch, curriculum = grpo.epochs * done // total, grpo.curriculum
-            is_early = epoch < curriculum.early_share * grpo.epochs
-            keep = curriculum.early_candidates if is_early else curriculum.late_candidates
-            loss, metrics = grpo_step(*inputs, grpo, beta, keep)
-        lr = learning_rate(done, total, self._settings(phase).lr, trainer.warmup_share)
-        optimizer.param_groups[0]["lr"] = lr
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), trainer.max_grad_norm)
-        optimizer.step()
-        floats = {name: float(value) for name, value in {**metrics, "actor/grad_norm": norm, "actor/lr": lr}.items()}
-        if not math.isfinite(floats["actor/grad_norm"]):
-            raise RecipeError(
-                f"the gradient is not finite at step {self.progress.step + 1}",
-                where=f"the batch of queries {', '.join(self.train.query_ids[query] for query in queries)}",
-                fix="lower the learning rate",
-            )
-        return floats
+    def _validate(self, phase: str, epoch: int, means: dict[str, float], curves: list[tuple[float, float]]) -> bool:
+        """Validate, keep the best of the run, report; returns whether it is the best of the phase.
 
-    def _validate(
-        self, phase: str, epoch: int, means: dict[str, float], curves: Sequence[tuple[float, float]]
-    ) -> tuple[float, float]:
-        """Validate, keep the best, report; returns the accuracies on training and validation queries."""
+        Adds the accuracies on training and validation queries to the phase's `curves`.
+        """
         progress = self.progress
-        metrics = self.validator(self.policy, self.reference)
-        now = metrics.get(TRAINING, math.nan), metrics[VALIDATION]
-        if now[1] > progress.best.value:
-            progress.best = Best(phase, epoch, progress.step, now[1])
+        metrics = validate(self.recipe, self.prepared, self.policy, self.reference)
+        value = metrics[VALIDATION]
+        if value > progress.best.value:
+            progress.best = Best(phase, epoch, progress.step, value)
             self._save(selector.BEST)
         self.log(
-            progress.step, {**metrics, self.measure: now[1], "training/epoch": float(epoch), "training/phase": phase}
+            progress.step, {**metrics, self.measure: value, "training/epoch": float(epoch), "training/phase": phase}
         )
-        mark = "  best" if now[1] > max((value for _, value in curves), default=-1.0) else ""
-        where = f"{phase} {epoch}/{self._settings(phase).epochs} step {progress.step}"
-        self.show(f"{where}  {epoch_line({**means, **metrics})}{mark}")
-        for finding in findings(means, [*curves, now]):
+        is_best = value > max((before for _, before in curves), default=-1.0)
+        curves.append((metrics.get(TRAINING, math.nan), value))
+        where = f"{phase} {epoch}/{getattr(self.recipe, phase).epochs} step {progress.step}"
+        self.show(f"{where}  {epoch_line({**means, **metrics})}{'  best' if is_best else ''}")
+        for finding in findings(means, curves):
             self.show(f"    {finding}")
-        return now
-
-    def _settings(self, phase: str) -> RceConfig | GrpoConfig:
-        return self.recipe.rce if phase == "rce" else self.recipe.grpo
+        return is_best
 
     def _save(self, name: str) -> None:
         selector.save(self.folder / name, self.policy, self.shot_num, asdict(self.progress.best))
@@ -379,11 +345,7 @@ class Trainer:
         self.policy.load_state_dict(loaded.state_dict())
 
     def _read_progress(self) -> Progress:
-        """Return the finished phases of this folder's run.
-
-        Raises:
-            RecipeError: that run was of another recipe or other data.
-        """
+        """The finished phases of this folder's run. Raises RecipeError where it is of another recipe or other data."""
         path = self.folder / PROGRESS
         if not path.is_file():
             return Progress()

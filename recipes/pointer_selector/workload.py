@@ -1,10 +1,9 @@
 """The embedded workload: which of 32 handwritten digits should a frozen classifier be shown, to read another one right?
 
-Real images (scikit-learn's 1,797 digits of 8 x 8 pixels, shipped with that package), no download. The policy sees
-pixels; the frozen classifier has features and a prior of its own. 15% of the shown labels are wrong, so that even the
-most similar image can mislead. Splits are by image: no image is a query in two of them, and the images that the
-classifier was trained on appear nowhere else. Every pool is drawn from the training images, as in real use the
-demonstrations come from training data.
+Real images (scikit-learn's 1,797 digits of 8 x 8 pixels), no download. The policy sees pixels; the frozen classifier
+has features and a prior of its own. 15% of the shown labels are wrong, so that even the most similar image can mislead.
+No image is a query in two splits, those that the classifier was trained on appear nowhere else, and pools hold training
+images only, as demonstrations come from training data in real use.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,38 +22,19 @@ from torch.nn import functional
 from recipes.errors import RecipeError
 from recipes.files import whole_folder
 
-if TYPE_CHECKING:
-    from recipes.pointer_selector.dataset import PointerData
-
 LABELS, LABEL_NOISE, MAX_SHOTS = 10, 0.15, 4
 FROZEN_FEATURES, PRIOR_WEIGHT, BANDWIDTH = 32, 0.6, 0.3
 RETRIEVER_TEMPERATURE = 0.1
-"""Temperature of the softmax over cosine similarity, from which the retriever draws examples without replacement: a
-Plackett-Luce model of sequences. The retriever is the behaviour policy of the offline data."""
+"""The retriever, the behaviour policy of the offline data, draws examples without replacement from a softmax of their
+cosine similarity over this temperature: a Plackett-Luce model of sequences."""
 FILES = "candidates.jsonl", "embeddings.safetensors", "frozen_model.safetensors"
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Numbers of images by part, and of examples in a query's pool. Validation and test queries have two pools each."""
-
-    frozen: int = 40  # images on which the frozen classifier is trained
-    validation: int = 257
-    test: int = 600
-    train: int = 900  # are queries, and fill the pools
-    pool: int = 32
-
-
-SIZES = Sizes()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The frozen model's scores of sequences; each tensor has the shape of the picks without the last dimension."""
-
-    correct: Tensor
-    probability: Tensor  # of the right answer
-    accuracy: Tensor  # 1 / rank of the right answer, a soft score between 0 and 1
+SIZES = {"frozen": 40, "validation": 257, "test": 600, "train": 900}
+"""Images by part: `frozen` ones train the frozen classifier, `validation` and `test` ones are queries with two pools
+each, `train` ones are queries and fill all pools."""
+POOL = 32
+"""Examples in a query's pool."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +57,16 @@ class FrozenModel:
     example_labels: Tensor
 
     def votes(self, queries: Tensor, examples: Tensor) -> Tensor:
-        """Return each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
+        """Each example's addition to each label: query rows [B], example rows [B, K] -> [B, K, labels]."""
         cosine = (self.example_features[examples] * self.query_features[queries][:, None]).sum(-1)
         kernel = ((cosine - 1) / BANDWIDTH).exp()
         return kernel[..., None] * functional.one_hot(self.example_labels[examples], LABELS)
 
-    def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> Outcome:
-        """Return outcomes: query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> [B, ...]."""
+    def answer(self, queries: Tensor, votes: Tensor, picks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Correctness of each answer, probability of the right one, and 1 / its rank, a soft score from 0 to 1.
+
+        Query rows [B], votes [B, K, labels] of their pools, picks [B, ..., S] -> three times [B, ...]; S may be 0.
+        """
         chosen = votes.gather(1, picks.reshape(len(queries), -1, 1).expand(-1, -1, LABELS))
         total = chosen.view(*picks.shape, LABELS).sum(-2)
         between = [1] * (total.ndim - 2)
@@ -92,12 +75,7 @@ class FrozenModel:
         truth = self.truth[queries].view(len(queries), *between, 1).expand(*total.shape[:-1], 1)
         of_truth = probability.gather(-1, truth)
         rank = 1 + (probability > of_truth).sum(-1)
-        return Outcome(probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank)
-
-    def outcome(self, data: PointerData, queries: np.ndarray, picks: Tensor) -> Outcome:
-        """Return outcomes on sequences of slots: queries [B] of `data`, picks [B, ..., S] -> [B, ...]; S may be 0."""
-        rows = torch.from_numpy(data.query_rows[queries])
-        return self.answer(rows, self.votes(rows, torch.from_numpy(data.pool_rows(queries))), picks)
+        return probability.argmax(-1) == truth.squeeze(-1), of_truth.squeeze(-1), 1 / rank
 
 
 def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
@@ -106,19 +84,19 @@ def prepare(folder: Path) -> tuple[Path, Path, FrozenModel]:
 
     if not folder.is_dir():
         with whole_folder(folder) as draft:
-            build(draft, SIZES)
+            build(draft)
     candidates, embeddings, model = (folder / name for name in FILES)
     return candidates, embeddings, FrozenModel(**load_file(model))
 
 
-def build(folder: Path, sizes: Sizes) -> None:
+def build(folder: Path) -> None:
     """Make the workload's three files in a folder. Some 15 s on one core."""
     from safetensors.torch import save_file
 
-    images, labels, parts = _digits(sizes)
-    queries, pools, splits, names = zip(*_queries(labels, parts, sizes.pool), strict=True)
+    images, labels, parts = _digits()
+    queries, pools, splits, names = zip(*_queries(labels, parts), strict=True)
     items, slots = np.unique(np.stack(pools), return_inverse=True)
-    slots = slots.reshape(len(pools), sizes.pool)
+    slots = slots.reshape(len(pools), POOL)
     model = _frozen_model(images, labels, parts["frozen"], items)
     pixels = _unit(images - images[parts["frozen"]].mean(0))
     candidates, embeddings, frozen_model = (folder / name for name in FILES)
@@ -138,8 +116,8 @@ def build(folder: Path, sizes: Sizes) -> None:
     candidates.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
+def _digits() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Shuffled images [n, 64] in 0 to 1, labels [n], and the image numbers of each part."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -151,46 +129,40 @@ def _digits(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng([0, 0]).permutation(len(images))
-    ends = np.cumsum([sizes.frozen, sizes.validation, sizes.test, sizes.train])
-    names = ("frozen", "validation", "test", "train")
-    parts = dict(zip(names, np.split(np.arange(len(images)), ends), strict=False))
+    numbers = np.split(np.arange(len(images)), np.cumsum(list(SIZES.values())))
+    parts = dict(zip(SIZES, numbers, strict=False))
     return images[order] / 16.0, labels[order], parts
 
 
-def _queries(
-    labels: np.ndarray, parts: dict[str, np.ndarray], pool_size: int
-) -> Iterator[tuple[int, np.ndarray, str, str]]:
+def _queries(labels: np.ndarray, parts: dict[str, np.ndarray]) -> Iterator[tuple[int, np.ndarray, str, str]]:
     """Yield each query's image, its pool, its split and its name.
 
     A pool has training images other than the query's own; an example's id is 10 * its image number + the label shown.
     """
     rng = np.random.default_rng([0, 2])
     train = parts["train"]
-    for split, pools in {"train": 1, "validation": 2, "test": 2}.items():
-        for number in range(pools):
-            for image in parts[split]:
-                chosen = rng.choice(train[train != image], pool_size, replace=False)
-                shown = labels[chosen].copy()
-                wrong = rng.random(pool_size) < LABEL_NOISE
-                shown[wrong] = (shown[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
-                yield image, chosen * LABELS + shown, split, f"{image}-{number}"
+    for split, number in (("train", 0), ("validation", 0), ("validation", 1), ("test", 0), ("test", 1)):
+        for image in parts[split]:
+            chosen = rng.choice(train[train != image], POOL, replace=False)
+            shown = labels[chosen].copy()
+            wrong = rng.random(POOL) < LABEL_NOISE
+            shown[wrong] = (shown[wrong] + rng.integers(1, LABELS, wrong.sum())) % LABELS
+            yield image, chosen * LABELS + shown, split, f"{image}-{number}"
 
 
 def _frozen_model(images: np.ndarray, labels: np.ndarray, few: np.ndarray, items: np.ndarray) -> FrozenModel:
-    """Return the frozen model: a logistic regression on a few images, and random ReLU features for its kernel."""
+    """A logistic regression on a few images as prior, and random ReLU features for the kernel."""
     from sklearn.linear_model import LogisticRegression
 
     opinion = LogisticRegression(C=0.03, max_iter=1000).fit(images[few], labels[few])
-    prior = np.zeros((len(images), LABELS))
+    prior = np.zeros((len(images), LABELS), np.float32)
     prior[:, opinion.classes_] = opinion.predict_proba(images)
     rng = np.random.default_rng([0, 1])
     weight = 2 * rng.normal(size=(images.shape[1], FROZEN_FEATURES))
     bias = 0.5 * rng.normal(size=FROZEN_FEATURES)
     features = _unit(np.maximum((images - images[few].mean(0)) @ weight + bias, 0))
     shown = torch.from_numpy(items % LABELS)
-    return FrozenModel(
-        torch.from_numpy(prior).float(), features, torch.from_numpy(labels), features[items // LABELS], shown
-    )
+    return FrozenModel(torch.from_numpy(prior), features, torch.from_numpy(labels), features[items // LABELS], shown)
 
 
 def _unit(rows: np.ndarray) -> Tensor:
@@ -219,10 +191,9 @@ def _candidates(
             ("sample", _draw(scores / 2, shots, 3, generator)),
             ("random", _draw(torch.zeros_like(scores), shots, 4, generator)),
         ):
-            outcome, total = model.answer(rows, votes, pointers), _log_prob(scores, pointers)
-            columns = (pointers, total, outcome.correct, outcome.accuracy, outcome.probability)
+            columns = (pointers, _log_prob(scores, pointers), *model.answer(rows, votes, pointers))
             for pool, known, *of_query in zip(pools, logged, *(column.tolist() for column in columns), strict=True):
-                for picks, log_probability, correct, accuracy, probability in zip(*of_query, strict=True):
+                for picks, log_probability, correct, probability, accuracy in zip(*of_query, strict=True):
                     candidate = {
                         "pointer": pool[picks].tolist(),
                         "gen_method": method,
@@ -236,7 +207,7 @@ def _candidates(
 
 
 def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
-    """Return the retriever's log-probability of sequences: scores [B, K], pointers [B, N, S] -> [B, N]."""
+    """The retriever's log-probability of sequences: scores [B, K], pointers [B, N, S] -> [B, N]."""
     free = torch.ones(*pointers.shape[:2], scores.shape[1], dtype=torch.bool)
     total = torch.zeros(pointers.shape[:2])
     for pick in pointers.split(1, dim=-1):
@@ -247,9 +218,10 @@ def _log_prob(scores: Tensor, pointers: Tensor) -> Tensor:
 
 
 def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
-    """Return the `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
+    """The `width` most likely sequences that a beam finds, no two of them the same set: [B, width, S].
 
-    The beam is wider than `width`, since many of its members are permutations of the same examples.
+    The beam is wider than `width`, since many of its members are permutations of the same examples. Where it holds
+    fewer sets, the first one is repeated.
     """
     batch, slots = scores.shape
     wide = 6 * width
@@ -262,16 +234,14 @@ def _beam(scores: Tensor, shots: int, width: int) -> Tensor:
         parent, slot = index // slots, index % slots
         picks = torch.cat([picks.gather(1, parent[..., None].expand(-1, -1, picks.shape[-1])), slot[..., None]], -1)
         free = free.gather(1, parent[..., None].expand(-1, -1, slots)).scatter(-1, slot[..., None], False)
-    return torch.stack([_distinct_sets(of_query, width) for of_query in picks])
-
-
-def _distinct_sets(sequences: Tensor, width: int) -> Tensor:
-    """Return the first `width` sequences that are different sets; the first one is repeated where there are fewer."""
-    seen: dict[tuple[int, ...], int] = {}
-    for number, sequence in enumerate(sequences.sort(-1).values.tolist()):
-        seen.setdefault(tuple(sequence), number)
-    kept = list(seen.values())[:width]
-    return sequences[kept + [kept[0]] * (width - len(kept))]
+    kept = []
+    for sequences in picks:
+        first: dict[tuple[int, ...], int] = {}
+        for number, chosen in enumerate(sequences.sort(-1).values.tolist()):
+            first.setdefault(tuple(chosen), number)
+        numbers = list(first.values())[:width]
+        kept.append(sequences[numbers + [numbers[0]] * (width - len(numbers))])
+    return torch.stack(kept)
 
 
 def _draw(scores: Tensor, shots: int, count: int, generator: torch.Generator) -> Tensor:

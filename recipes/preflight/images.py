@@ -5,12 +5,12 @@ Every image is opened, and the model's own processor counts the tokens of every 
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.config import PathKey, Recipe
+from recipes.data.lengths import picture_tokens
 from recipes.data.rows import IMAGE_MARK, read_rows, structured
 from recipes.engines.columns import chat_of, prompt_column, prompt_template
 from recipes.errors import RecipeError, counted
@@ -143,23 +143,12 @@ def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
 
     Runs in a child process, since the processor imports torch.
     """
-    from PIL import Image
     from transformers import AutoProcessor
 
     data = recipe.data
     processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
     bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
-    given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
-
-    @cache
-    def of_image(height: int, width: int) -> int:
-        by_size = getattr(processor, "_get_num_multimodal_tokens", None)  # what vLLM asks, too
-        if by_size is not None:
-            return int(by_size(image_sizes=[(height, width)], **given)["num_image_tokens"][0])
-        blank = Image.new("RGB", (width, height))
-        encoded = processor(text=[processor.image_token], images=[blank], add_special_tokens=False, **given)
-        return len(encoded["input_ids"][0])
-
+    of_image = picture_tokens(processor, {name: pixels for name, pixels in bounds.items() if pixels is not None})
     texts = [
         processor.apply_chat_template(structured(row.messages), add_generation_prompt=True, tokenize=False)
         for row in rows

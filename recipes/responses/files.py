@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Any
 
 from recipes.dumps import ENDED, ROW_ID, TURNS, as_text
 from recipes.errors import RecipeError, counted
-from recipes.responses.measures import BY_MEASURE, Measures
-from recipes.responses.scored import ScoredResponse, question_key
+from recipes.responses.measures import BY_MEASURE, Measures, ScoredResponse, question_key
 from recipes.rewards.contract import stated_accuracy
 from recipes.rewards.easyr1 import unwrapped
 from recipes.statistics import Paired, paired_difference
@@ -32,19 +32,12 @@ class ScoredFile:
     @cached_property
     def groups(self) -> dict[str, list[ScoredResponse]]:
         """The responses by group, in the file's order; a group's lines need not be adjacent."""
-        groups: dict[str, list[ScoredResponse]] = {}
-        for response in self.responses:
-            groups.setdefault(response.group, []).append(response)
-        return groups
+        return _by_key((response.group, response) for response in self.responses)
 
     @cached_property
     def rows(self) -> dict[str, list[ScoredResponse]]:
         """Id of the row -> its responses; responses without one are left out."""
-        rows: dict[str, list[ScoredResponse]] = {}
-        for response in self.responses:
-            if response.row_id is not None:
-                rows.setdefault(response.row_id, []).append(response)
-        return rows
+        return _by_key((each.row_id, each) for each in self.responses if each.row_id is not None)
 
     @cached_property
     def measures(self) -> Measures:
@@ -60,15 +53,18 @@ class ScoredFile:
         return self.measures.measure
 
 
+def _by_key(pairs: Iterable[tuple[str, ScoredResponse]]) -> dict[str, list[ScoredResponse]]:
+    found: dict[str, list[ScoredResponse]] = {}
+    for key, response in pairs:
+        found.setdefault(key, []).append(response)
+    return found
+
+
 def read_responses(file: Path, *, images: bool = False) -> ScoredFile:
-    """Read a file of scored responses.
+    """Read `validation/<step>.jsonl` of a run, or `completions/<model>_<pass>.jsonl` of an evaluation.
 
-    Args:
-        file: such as `validation/<step>.jsonl` of a run, or `completions/<model>_<pass>.jsonl` of an evaluation.
-        images: whether the prompts of a run's dump may have images; an evaluation says it of each response.
-
-    Raises:
-        RecipeError: the file is empty, or a line is no response, as in a file still being written.
+    `images` says whether the prompts of a run's dump may have images; an evaluation says it of each response. Raises
+    RecipeError where the file is empty, or a line is no response, as in a file still being written.
     """
     responses: list[ScoredResponse] = []
     record: dict[str, Any] = {}
@@ -117,9 +113,7 @@ def pair(first: ScoredFile, second: ScoredFile) -> Paired:
     """Compare two files on the questions that both have: rows with the same id, prompt and ground truth.
 
     A run's prompts are texts of a chat template, and an evaluation's are not: between them id and truth decide.
-
-    Raises:
-        RecipeError: the files cannot be paired; the error states why.
+    Raises RecipeError, which states why, where the files cannot be paired.
     """
     where = f"{first.path} and {second.path}"
     if first.measure != second.measure:
@@ -139,13 +133,12 @@ def pair(first: ScoredFile, second: ScoredFile) -> Paired:
 
 def _shared(first: ScoredFile, second: ScoredFile) -> tuple[list[str], list[str]]:
     """Ids that both files have: those whose prompt and ground truth agree in all responses, and the others."""
-    same: list[str] = []
-    others: list[str] = []
+    found: tuple[list[str], list[str]] = [], []
     by_prompt = first.rendered == second.rendered
     for row in (row for row in first.rows if row in second.rows):
         questions = {(each.prompt if by_prompt else "", each.truth) for each in (*first.rows[row], *second.rows[row])}
-        (same if len(questions) == 1 else others).append(row)
-    return same, others
+        found[len(questions) > 1].append(row)
+    return found
 
 
 def unpaired(first: ScoredFile, second: ScoredFile) -> str:

@@ -1,23 +1,117 @@
-"""Figures of scored responses: those of each question's group, and their means with intervals over the questions.
+"""Responses of a model with what their reward says, the figures of each question's group, and their means.
 
 A new metric is one entry in `METRICS` and one in `question_figures`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
-from recipes.responses.scored import Sampling, ScoredResponse
-from recipes.rewards.contract import RIGHT, SAME
+from recipes.data.rows import first_id
+from recipes.dumps import TURNS, as_text
+from recipes.errors import RecipeError
+from recipes.rewards.contract import RIGHT, SAME, Answer, is_right
 from recipes.rewards.metrics import PART, is_flat, numbers_of
 from recipes.statistics import Interval, ks_for, mean_with_interval, pass_at_k
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Everything that decides which responses a model gives to a prompt."""
+
+    n: int  # responses per question
+    temperature: float  # 0 is greedy
+    top_p: float = 1.0  # nucleus size; 1 switches it off
+    max_tokens: int = 1024  # longest response, in tokens
+    seed: int = 0  # one number for the whole evaluation; each question gets its own through `request_seed`
+    top_k: int = -1  # number of most likely tokens to sample from; -1 for all
+
+    def __post_init__(self) -> None:
+        if self.greedy and self.n > 1:
+            raise RecipeError(
+                f"temperature 0 gives the same answer {self.n} times",
+                where="sampling",
+                fix="use a temperature above 0, such as the 1.0 that training samples at",
+            )
+
+    @property
+    def greedy(self) -> bool:
+        """Return whether the most likely token is always taken."""
+        return self.temperature == 0.0
+
+    def request_seed(self, row: int) -> int:
+        """Return the row's seed, in [0, 2^31); it does not depend on the other rows of the evaluation."""
+        return int.from_bytes(hashlib.sha256(f"{self.seed}:{row}".encode()).digest()[:4], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer of a model."""
+
+    text: str  # without special tokens; with tools the model's last turn
+    tokens: int | None  # its length, tokens of tools among them; None where the generator does not report it
+    truncated: bool  # whether the limit on tokens cut it off
+    # Sum of its tokens' log-probabilities (nats) under the distribution that was sampled from, or None.
+    logprob: float | None
+    # Of a response with tools, what its reward gets besides (`recipes/dumps.py`); None without tools.
+    conversation: dict[str, Any] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The whole response for a reader."""
+        return as_text(self.conversation[TURNS]) if self.conversation else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All responses to one question; `row` is the question's row in its data file."""
+
+    row: int
+    responses: tuple[Response, ...]
+
+
+def question_key(prompt: str, truth: str, row_id: str, images: bool) -> tuple[str, ...]:
+    """A key that responses to the same question share, also those of different rows: prompt and truth.
+
+    Prompts with images may be alike where the images differ: then the ids must be the same too, apart from the number
+    of a repeated row.
+    """
+    return (prompt, truth, first_id(row_id)) if images else (prompt, truth)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredResponse(Answer):
+    """A response with its reward's answer: score, accuracy and parts; `value` is the accuracy, or else the score."""
+
+    reason: str = ""  # the reward's reason code, or "right", "wrong", "scored", `scoring.FAILED`; empty in a run's dump
+    # Accuracy where an answer outside a marker counts too; None where the reward has no such switch.
+    flexible: float | None = None
+    failure: str = ""  # the error where the reward raised or its answer breaks the contract; else empty
+    tokens: int | None = None  # as in `Response`; None and unknown in a run's dump, also the next two
+    truncated: bool | None = None
+    logprob: float | None = None
+    # The following are known of a response that was read from a file.
+    text: str = ""  # what was answered
+    prompt: str = ""  # what was asked
+    truth: str = ""  # the ground truth
+    group: str = ""  # a key that the responses to one prompt of a batch share
+    row_id: str | None = None  # the id of the prompt's row in the data; None where the file has no id for it
+    question: tuple[str, ...] = ()  # its `question_key`
+
+    @property
+    def right(self) -> bool | None:
+        """Return whether the response is right; None where the reward states no accuracy."""
+        return is_right(self.accuracy)
+
 
 SHARE = (0.0, 1.0)
 # Style of a metric -> factor, format of a value, format of a difference.
@@ -93,23 +187,13 @@ def metric_of(name: str) -> Metric:
 def question_figures(responses: Sequence[ScoredResponse]) -> dict[str, float]:
     """Figures of one question's group, by name; those that are not known are absent.
 
-    - accuracy: the mean of the accuracies that the reward states; pass@k and group_entropy_bits exist only with it.
-    - flexible: the mean accuracy where answers outside a marker count too, if the reward has the argument `flexible`.
-    - score_variance: the population's, since the group is all there is, divided by the square of the group's largest
-      minus smallest score. So it is free of the scores' scale, as GRPO is, which divides by the group's deviation.
-    - group_entropy_bits: the entropy of a Bernoulli variable whose mean is the accuracy. The mean score does not serve:
-      with partial credit its entropy is above 0 even where all responses agree.
-    - truncated: the share of responses that the limit cut off.
+    docs/EVALUATION_DESIGN.md defines them. pass@k and group_entropy_bits exist only where the reward states accuracies.
+    The entropy is the accuracy's: with partial credit that of the mean score is above 0 even where all responses agree.
     """
-    n = len(responses)
-    values = [each.score for each in responses]
-    mean = fmean(values)
-    accuracy = _mean_of_all(each.accuracy for each in responses)
-    figures: dict[str, float | None] = {
-        "accuracy": accuracy,
-        "flexible": _mean_of_all(each.flexible for each in responses),
-        "mean_score": mean,
-    }
+    n, values = len(responses), [each.score for each in responses]
+    mean, accuracy = fmean(values), _mean_of_all(each.accuracy for each in responses)
+    figures: dict[str, float | None] = {"accuracy": accuracy}
+    figures |= {"flexible": _mean_of_all(each.flexible for each in responses), "mean_score": mean}
     if accuracy is not None:
         right = sum(each.right is True for each in responses)
         figures |= {f"pass@{k}": pass_at_k(n, right, k) for k in ks_for(n)}
@@ -138,8 +222,7 @@ def _mean_of_all(values: Iterable[float | None]) -> float | None:
 def token_entropy_nats(responses: Sequence[ScoredResponse]) -> float | None:
     """Minus the mean log-probability of the sampled tokens: an estimate of the mean token entropy, in nats.
 
-    None where a response has no log-probability, no token count or no tokens. Every token has the same weight, however
-    long its response is.
+    Every token has the same weight. None where a response has no log-probability or no tokens.
     """
     if any(each.logprob is None or not each.tokens for each in responses):
         return None
@@ -189,8 +272,7 @@ def main_metric(summaries: Iterable[Summary]) -> str:
 class Measures:
     """Collects figures; `add` each question's group, in the file's order, before other attributes are read.
 
-    Args:
-        sampling: of the responses, where it is known; its seed is that of the bootstrap.
+    `sampling` is that of the responses, where it is known; its seed is that of the bootstrap.
     """
 
     def __init__(self, sampling: Sampling | None = None) -> None:
@@ -203,10 +285,9 @@ class Measures:
         self.failures, self.first_failure = 0, ""
 
     def add(self, responses: Sequence[ScoredResponse], question: Hashable = None) -> dict[str, float]:
-        """Take in one question's group; returns its figures.
+        """Take in one question's group, and return its figures.
 
-        Args:
-            question: what is the same for equal questions; None for one that differs from all others.
+        `question` is the same for equal questions, and None for one that differs from all others.
         """
         figures = question_figures(responses)
         self.clusters.append(len(self.clusters) if question is None else question)
@@ -226,10 +307,8 @@ class Measures:
         Where the reward failed for a whole group, each `reward/<name>` is 0 there.
         """
         names = dict.fromkeys(name for figures in self.questions for name in figures)
-        values = {
-            name: [figures.get(name, 0.0 if name.startswith(PART) else None) for figures in self.questions]
-            for name in names
-        }
+        absent = {name: 0.0 if name.startswith(PART) else None for name in names}
+        values = {name: [figures.get(name, absent[name]) for figures in self.questions] for name in names}
         return {name: np.asarray(column, dtype=float) for name, column in values.items() if None not in column}
 
     @property
@@ -259,6 +338,14 @@ class Measures:
     @cached_property
     def summary(self) -> Summary:
         """Every figure."""
+        groups = {}
+        if self.measure == "accuracy" and max(self.sizes) > 1:
+            means = self.columns["accuracy"]
+            right, wrong = means >= RIGHT, means <= SAME
+            outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
+            groups = {outcome: int(which.sum()) for outcome, which in outcomes.items()}
+        if max(self.sizes) > 1:
+            groups["without variance"] = sum(self.flat)
         return Summary(
             sampling=self.sampling,
             measure=self.measure,
@@ -266,17 +353,8 @@ class Measures:
             different=self.different,
             responses=sum(self.sizes),
             figures={name: self.interval(values, metric_of(name).bounds) for name, values in self.columns.items()},
-            groups=self._groups() if max(self.sizes) > 1 else {},
+            groups=groups,
             reasons=dict(self.reasons.most_common()),
             failures=self.failures,
             first_failure=self.first_failure,
         )
-
-    def _groups(self) -> dict[str, int]:
-        groups = {"without variance": sum(self.flat)}
-        if self.measure == "score":
-            return groups
-        means = self.columns["accuracy"]
-        right, wrong = means >= RIGHT, means <= SAME
-        outcomes = {"all right": right, "mixed": ~(right | wrong), "all wrong": wrong}
-        return {outcome: int(which.sum()) for outcome, which in outcomes.items()} | groups

@@ -14,7 +14,7 @@ from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, WEAK, draw_means
 from recipes.errors import counted
 from recipes.files import write_whole
 from recipes.responses.files import ScoredFile
-from recipes.responses.scored import ScoredResponse
+from recipes.responses.measures import ScoredResponse
 from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
 from recipes.runs.compare import Compared, Side, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes

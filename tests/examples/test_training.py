@@ -106,7 +106,7 @@ GENERATE = """
 import json, sys
 from pathlib import Path
 from recipes.evaluation.questions import load_questions, with_images
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 model, data = Path(sys.argv[1]), Path(sys.argv[2])
 questions = load_questions(data)

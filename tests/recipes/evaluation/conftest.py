@@ -15,10 +15,11 @@ import pytest
 
 from recipes.evaluation import evaluate
 from recipes.evaluation.models import EvaluatedModel
+from recipes.evaluation.options import Options
 from recipes.evaluation.plan import EvaluationPlan
 from recipes.evaluation.report import Result, html_page
 from recipes.evaluation.scoring import Reward
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 
 REWARD = '''
 """Right where the answer tag holds the gold answer; a credit of 0.1 for the tag."""
@@ -88,7 +89,8 @@ def make_model(tmp_path) -> Callable[..., Path]:
     def make(name: str = "model", weights: bytes | None = b"weights") -> Path:
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}", encoding="utf-8")
+        for name in ("config.json", "tokenizer.json"):
+            (folder / name).write_text("{}", encoding="utf-8")
         if weights is not None:
             (folder / "model.safetensors").write_bytes(weights)
         return folder
@@ -210,6 +212,8 @@ class World:
     def plan(self, **changes: Any) -> EvaluationPlan:
         own = {"task": "sums", "subjects": (self.subject("model", "model"),), "data": self.data}
         own |= {"reward": Reward(str(self.reward_path)), "sampled": SAMPLED, "greedy": None, "batch": 32}
+        typed = {name: changes.pop(name) for name in list(changes) if name in Options.__dataclass_fields__.keys() - own}
+        own["options"] = Options(**typed)
         return EvaluationPlan(**(own | changes))
 
     def two(self, **changes: Any) -> EvaluationPlan:

@@ -8,7 +8,7 @@ import pytest
 from recipes.evaluation import cache
 from recipes.evaluation.cache import ResponseFile
 from recipes.evaluation.questions import Question
-from recipes.responses.scored import Group, Response, Sampling
+from recipes.responses.measures import Group, Response, Sampling
 from tests.mistakes import mistake
 
 TEXTS = ("two\nlines", "\u2028\x00\r", "", '{"row": 7,')

@@ -16,7 +16,7 @@ from recipes.evaluation import plan
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.report import table
 from recipes.evaluation.scoring import Reward
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 from recipes.runs.cli import app as monitor
 from tests.mistakes import mistake
 
@@ -127,10 +127,10 @@ def test_samples_that_are_greedy_too_are_generated_once(world):
 
 
 def test_a_folder_that_exists_is_not_overwritten(world, tmp_path):
-    assert mistake(lambda: world.run(world.plan(output=tmp_path))).where == "--output_dir"
+    assert mistake(lambda: world.run(world.plan(output_dir=tmp_path))).where == "--output_dir"
     assert world.samplers["model"].asked == [], "seen before the work"
     (tmp_path / "out").mkdir()
-    world.run(world.plan(output=tmp_path / "out", overwrite=True))
+    world.run(world.plan(output_dir=tmp_path / "out", overwrite=True))
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.evaluation.models import find_model
+from recipes.evaluation.models import find_evaluated_model, find_model
+from recipes.evaluation.openai_server import Server
 from recipes.evaluation.questions import load_questions
 from tests.mistakes import mistake
 
@@ -24,11 +25,20 @@ def test_what_is_no_model(make_model, tmp_path):
         assert mistake(lambda asked=asked: find_model(str(asked)), fix).where == "--model_path"
 
 
+def test_a_model_without_a_tokenizer_is_refused_where_it_is_named(make_model):
+    """It was said after the data were made and the model's files hashed. A server has a tokenizer of its own."""
+    folder = make_model()
+    (folder / "tokenizer.json").unlink()
+    error = mistake(lambda: find_evaluated_model("model", str(folder), "--model_path"), "no tokenizer")
+    assert error.where == "--model_path"
+    assert find_evaluated_model("model", str(folder), "--model_path", Server("http://host/v1", "m")).source.model == "m"
+
+
 @pytest.mark.parametrize("asked", ["run", "run/global_step_5", "run/global_step_5/actor"])
 def test_the_only_model_of_a_checkpoint_is_taken_and_named(make_model, tmp_path, asked):
     folder = make_model("run/global_step_5/actor/huggingface")
-    model = find_model(str(tmp_path / asked))
-    assert (model.folder, model.name) == (folder, "run global_step_5")
+    model = find_evaluated_model("model", str(tmp_path / asked), "--model_path")
+    assert (model.source, model.name) == (folder, "run global_step_5")
     assert str(folder) in model.note
 
 
@@ -36,11 +46,11 @@ def test_a_run_is_its_last_whole_step(make_model, tmp_path):
     """The tracker is written last, so a later step was cut off; a step without weights is no model."""
     run = tmp_path / "from_global_step_40"  # a name that is no step
     folders = [make_model(f"{run.name}/global_step_{step}/actor/huggingface") for step in (9, 20, 100)]
-    assert find_model(str(run)).folder == folders[-1]
+    assert find_model(str(run)) == folders[-1]
     (run / "latest_checkpointed_iteration.txt").write_text("20")
-    assert find_model(str(run)).folder == folders[1]
+    assert find_model(str(run)) == folders[1]
     (folders[1] / "model.safetensors").unlink()
-    assert find_model(str(run)).folder == folders[0]
+    assert find_model(str(run)) == folders[0]
 
 
 def test_files_that_cannot_be_evaluated(make_data, make_row, tmp_path):

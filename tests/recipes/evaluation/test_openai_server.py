@@ -10,7 +10,7 @@ import pytest
 from recipes.evaluation.openai_server import Server, ServerSampler
 from recipes.evaluation.questions import load_questions, with_images
 from recipes.evaluation.vllm_engine import Engine
-from recipes.responses.scored import Sampling
+from recipes.responses.measures import Sampling
 from tests.mistakes import mistake
 
 SAMPLED = Sampling(n=4, temperature=1.0, top_p=1.0, max_tokens=32, seed=0)

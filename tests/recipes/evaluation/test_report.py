@@ -45,7 +45,7 @@ def test_the_page_holds_the_numbers_of_the_json(reports, pages, kind):
                     ends = [number_in(end + unit) for end in (cell.low, cell.high)]
                     assert ends == pytest.approx([figure["low"], figure["high"]], abs=digits)
     assert result.headline.text in shown
-    figures = {figure.name: figure.svg for figure in reports[kind][2]}
+    figures = {name: svg for name, _, _, svg in reports[kind][2]}
     assert set(figures) == {"accuracy", "means"}
     for model in report["models"].values():
         for reason, count in model["passes"]["sampled"]["reasons"].items():

@@ -8,8 +8,7 @@ from recipes.config import load
 from recipes.config.rewards import WEIGHTED
 from recipes.evaluation.questions import Question
 from recipes.evaluation.scoring import FAILED, Reward, recipe_reward
-from recipes.responses.measures import question_figures
-from recipes.responses.scored import Response
+from recipes.responses.measures import Response, question_figures
 from recipes.rewards.function import with_turns
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from recipes.evaluation import verdicts
 from recipes.evaluation.verdicts import LEAST_CHANGED, probe
-from recipes.responses.measures import Measures, Summary
-from recipes.responses.scored import ScoredResponse
+from recipes.responses.measures import Measures, ScoredResponse, Summary
 from recipes.statistics import Interval, mcnemar
 
 

@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+
+from PIL import Image
 
 from recipes.config import load
 from recipes.evaluation import plan, vllm_engine
@@ -13,7 +16,8 @@ from recipes.evaluation.options import Options
 from recipes.evaluation.questions import load_questions
 from recipes.evaluation.vllm_engine import Engine, VllmSampler
 from recipes.paths import ROOT
-from recipes.responses.scored import Sampling
+from recipes.pictures import encoded
+from recipes.responses.measures import Sampling
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
@@ -26,6 +30,21 @@ def test_a_prompt_that_does_not_fit_is_named_before_the_engine_starts(make_data,
     fix = mistake(lambda: VllmSampler(TINY, questions[:1], 500, Engine())).fix
     room = int(fix.removeprefix("use --max_tokens "))
     assert VllmSampler(TINY, questions[:1], room, Engine())._window == 512
+
+
+def test_pictures_that_do_not_fit_are_named_before_the_engine_starts(make_data, make_row):
+    """vLLM refused the row after its start, by its own words."""
+    prompt = [{"role": "user", "content": "<image>How many?"}]
+    sides = (56, 1680)
+    files = [encoded(Image.new("RGB", (side, side), "red")) for side in sides]
+    data = make_data(rows=[make_row(i, prompt=prompt, images=[{"bytes": file}]) for i, file in enumerate(files)])
+    questions, engine = load_questions(data), Engine(processor={"max_pixels": 4_000_000})
+    model = ROOT / "recipes" / "tasks" / "number_game" / "tiny"
+    error = mistake(lambda: VllmSampler(model, questions, 8, engine, data), "data.max_pixels")
+    assert error.what.startswith("row 1 has 36")  # 60 x 60 tokens of 28 x 28 pixels
+    assert "window of 2048" in error.what
+    assert VllmSampler(model, questions, 8, replace(engine, processor={"max_pixels": 4000}), data)._window == 2048
+    assert VllmSampler(model, questions, 8, replace(engine, prompt_tokens=100), data)._window == 108
 
 
 def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, monkeypatch):

@@ -8,14 +8,15 @@ import torch
 
 from recipes.pointer_selector import workload
 from recipes.pointer_selector.config import PolicyConfig
-from recipes.pointer_selector.preparation import read_data
+from recipes.pointer_selector.dataset import read_data
 from recipes.pointer_selector.selector import PointerPolicy
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "SIZES", workload.Sizes(validation=10, test=10, train=30, pool=8))
+        patch.setattr(workload, "SIZES", {"frozen": 40, "validation": 10, "test": 10, "train": 30})
+        patch.setattr(workload, "POOL", 8)
         yield
 
 

@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from recipes.pointer_selector.config import FilterConfig
-from recipes.pointer_selector.dataset import collate
-from recipes.pointer_selector.preparation import by_split, filtered, load_table, read_data
+from recipes.pointer_selector.dataset import by_split, collate, filtered, load_table, read_data
 from tests.mistakes import mistake
 
 

@@ -7,8 +7,8 @@ import torch
 
 from recipes.pointer_selector import selector, training, workload
 from recipes.pointer_selector.config import FilterConfig, resolve
+from recipes.pointer_selector.dataset import Prepared, by_split, filtered, read_data
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION
-from recipes.pointer_selector.preparation import Prepared, by_split, filtered, read_data
 from recipes.pointer_selector.training import RunLog, Trainer
 from recipes.runs.metrics import read_history
 from tests.mistakes import mistake
@@ -94,7 +94,7 @@ def test_shots_are_in_the_order_of_their_numbers():
 
 def test_early_stop_ends_a_phase_and_keeps_its_best(made, tmp_path, monkeypatch):
     values = iter([0.5, 0.6, 0.55, 0.55, 0.6, 0.65, 0.64, 0.64, 0.7])
-    monkeypatch.setattr(training.Validator, "__call__", lambda *policies: {VALIDATION: next(values), TRAINING: 0.9})
+    monkeypatch.setattr(training, "validate", lambda *inputs: {VALIDATION: next(values), TRAINING: 0.9})
     progress = trainer(made, tmp_path, "rce.epochs=9", "grpo.epochs=9", "trainer.early_stop_patience=2").run()
     # RCE: 0.5, 0.6, 0.55, 0.55 stop; GRPO from the state of 0.6: 0.6, 0.65, 0.64, 0.64 stop; 0.7 is never reached
     assert all(end.startswith("stopped early after epoch 3 ") for end in progress.ends.values())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from recipes.responses.measures import Measures, question_figures, token_entropy_nats
-from recipes.responses.scored import ScoredResponse
+from recipes.responses.measures import Measures, ScoredResponse, question_figures, token_entropy_nats
 
 
 def scored(right, score=None, **more):
