@@ -34,7 +34,7 @@ class Side(NamedTuple):
     run: Run | None  # None for an evaluation
 
     def compared_with(self, other: Side) -> Any:
-        """The key of the file to compare: two sides' last common step, or greedy answers; None where they share none.
+        """The key of the file to compare: the last common step, or greedy answers; None where the two share none.
 
         Of a run beside an evaluation it is the last validation, of an evaluation the pass that is sampled like it.
         """
@@ -50,8 +50,7 @@ class Side(NamedTuple):
 def find_side(name: str) -> Side:
     """The run of this name, or the run or evaluation in this folder; of an evaluation the trained model counts.
 
-    Raises:
-        RecipeError: it is not there, or has no responses to compare.
+    Raises RecipeError where it is not there, or has no responses to compare.
     """
     folder = Path(name).absolute()
     if models := read_json(folder / "report.json").get("models"):
@@ -74,10 +73,7 @@ def find_side(name: str) -> Side:
 
 
 class Compared:
-    """Runs and evaluations side by side: held-out means, paired differences to the first, settings that differ.
-
-    Raises RecipeError where one is named twice.
-    """
+    """Runs and evaluations, the others paired with the first. Raises RecipeError where one is named twice."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
         if len({side.folder for side in sides}) < max(2, len(sides)):
@@ -98,7 +94,6 @@ class Compared:
 
     @property
     def heading(self) -> str:
-        """The heading of the means."""
         return title(*self._measures)
 
     def means(self) -> list[tuple[str, ...]]:
@@ -167,7 +162,6 @@ def settings_that_differ(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def _short(value: Any) -> Any:
-    """A path below the working folder or the repository without it."""
     return value.replace(f"{ROOT}/", "") if isinstance(value, str) else value
 
 

@@ -42,7 +42,7 @@ def clean(raw: str) -> Line:
 
 
 class LogReader:
-    """The lines of a growing log from an offset on; a progress bar's carriage returns end lines too."""
+    """A growing log from an offset on; a progress bar's carriage returns end lines too."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._tail = Tail(path, b"\r\n", offset)
@@ -58,7 +58,7 @@ def phase_of(line: Line) -> str | None:
 
 
 _ROWS = re.compile(r"(filter dataset len: |dataset len: |selected )(\d+)")
-"""What verl prints of a data set that it reads: its rows, those that it takes, and those that its filter leaves."""
+"""verl's lines on a data set that it reads: its rows, those that it takes, and those that its filter leaves."""
 
 
 class DroppedRows:
@@ -85,7 +85,8 @@ _REWARD_ERROR = "rewards.contract.RewardError: "
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
+_EXCEPTION = re.compile(r"(?P<name>(?:\w+\.)*[A-Z]\w*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
+_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
@@ -104,12 +105,11 @@ HINTS: dict[str, str] = {"|".join(each["texts"]): each["advice"] for each in DAT
 
 
 class TrainerError(NamedTuple):
-    """Cause of a failure."""
+    """Cause of a failure; fields are empty where nothing is known."""
 
-    # Exception and message, such as `ValueError: boom`, or another line on an error; empty if there is none.
-    error: str = ""
-    frame: str = ""  # `file:line in function` where it was raised; empty if unknown
-    hint: str = ""  # what to do; empty if nothing is known
+    error: str = ""  # exception and message, such as `ValueError: boom`, or another line on an error
+    frame: str = ""  # `file:line in function` where it was raised
+    hint: str = ""  # what to do
 
 
 class _Raised(NamedTuple):
@@ -122,11 +122,7 @@ class _Raised(NamedTuple):
 
 
 def first_error(lines: Iterable[Line]) -> TrainerError:
-    """The cause of a crash.
-
-    Args:
-        lines: the attempt's lines, in order.
-    """
+    """The cause of a crash, of an attempt's lines in order."""
     everything = list(lines)
     tail = "\n".join(line.text for line in everything[-200:])
     raised = _raised(everything)
@@ -143,11 +139,12 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     chosen = next(filter(None, ranks), None)
     if chosen:
         error, frame, _, position = chosen[0]
+        short = error.removeprefix("ray.exceptions.")
         if error.startswith(_DEAD):
             names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
-            error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
+            error = f"the process of {next(names, 'an actor')} died ({short})"
         if error.startswith(_SILENT):
-            error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
+            error = f"a process no longer answers ({short})"
         return TrainerError(error, frame, _hint(error) or _hint(tail))
     if process := next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None):
         error = f"{process} was killed or crashed"
@@ -187,19 +184,14 @@ def _last_of_trainer(raised: list[_Raised]) -> list[_Raised]:
 
 
 def _chained(before: list[Line], speaker: str) -> bool:
-    """Return whether the lines end with the sentence that joins two tracebacks of a process."""
+    """True where the lines end with the sentence that joins two tracebacks of a process."""
     return any(line.text.startswith(_CHAIN) for line in [line for line in before if line.speaker == speaker][-2:])
 
 
 def _ends(text: str) -> bool:
-    """Return whether a line at the margin is the exception that ends a traceback."""
+    """True for a line at the margin that is the exception which ends a traceback."""
     match = _EXCEPTION.match(text)
-    if match is None:
-        return False
-    name = match["name"].rsplit(".", 1)[-1]
-    return name[:1].isupper() and (
-        name.endswith(("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")) or match["message"] is not None
-    )
+    return match is not None and (match["message"] is not None or match["name"].endswith(_ENDINGS))
 
 
 def _hint(text: str) -> str:

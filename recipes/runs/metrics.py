@@ -35,7 +35,6 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Phase of a step -> the metrics of the seconds that it took, verl's and, for validation, EasyR1's."""
 
-
 Series = list[tuple[int, float]]
 """(step, value), in order."""
 
@@ -55,18 +54,10 @@ class Step(NamedTuple):
         return None
 
 
-def is_finite(value: Any) -> bool:
-    """Return whether a metric's value is no NaN and not infinite; texts are not judged."""
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 class MetricsFollower:
-    """Copies the lines of an attempt's file to the history.
+    """Copies the lines of an attempt's file, which the trainer writes, to the run's history, `metrics.jsonl`.
 
-    Args:
-        attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
-        history: `metrics.jsonl` of the run.
-        recipe: its loss decides the scale of some metrics (`per_token`).
+    The recipe's loss decides the scale of some metrics (`per_token`).
     """
 
     def __init__(self, attempt: Path, history: Path, recipe: Recipe | None = None) -> None:
@@ -159,22 +150,18 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 
 
 class Validation(NamedTuple):
-    """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source.
+    """One validation as the trainer logs it; the mean over the questions of all sources is `validations.held_out`."""
 
-    Held-out accuracy is the mean over the questions (`validations.held_out`), of whatever source they are.
-    """
-
-    measure: str
-    means: dict[str, float]
+    measure: str  # "accuracy", or "score" where the reward states no accuracy
+    means: dict[str, float]  # by data source
 
 
 def validation(step: Step) -> Validation | None:
     """The validation that a step logs as `val-core/<source>/<acc or reward>/mean@<n>`; None where it logs none."""
     for measure, name in MEASURES.items():
-        logged = [key for key in step.data if key.startswith("val-core/")]
-        found = [(re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key), step.get(key)) for key in logged]
-        means = {match[1]: value for match, value in found if match and value is not None}
-        if means:
+        logged = {key: re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key) for key in step.data}
+        values = ((match[1], step.get(key)) for key, match in logged.items() if match)
+        if means := {source: value for source, value in values if value is not None}:
             return Validation(measure, means)
     return None
 

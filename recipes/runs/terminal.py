@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recipes.errors import counted, printable
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
-from recipes.runs.health import Evidence, findings
+from recipes.runs.health import findings_of
 from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
 from recipes.runs.validations import Measured
 
@@ -35,13 +35,7 @@ def time_left(recent: Sequence[Step], total: int | None) -> str:
 
 
 def step_line(step: Step, total: int | None, left: str = "") -> str:
-    """One step in one line.
-
-    Args:
-        step: the metrics of the step.
-        total: steps of the run, where known.
-        left: the steps and the time that are left, as `time_left` returns them.
-    """
+    """The metrics of a step in one line, of so many in `total`; `left` is as `time_left` returns it."""
     accuracy, speed = step.get(TRAINING_ACCURACY), step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
     parts = [
@@ -78,9 +72,6 @@ class LastingOutput:
     """Standard output; once its reader has ended, as `tee` does at Ctrl-C, the terminal or else a file takes the rest.
 
     Control characters, which a data source's name may have, are written out.
-
-    Args:
-        instead: the file, for a process without a terminal.
     """
 
     def __init__(self, instead: Path) -> None:
@@ -90,35 +81,30 @@ class LastingOutput:
         return getattr(sys.stdout, name)
 
     def write(self, text: str) -> None:
-        """Print a text."""
         self._lastingly(sys.stdout.write, printable(text))
 
     def flush(self) -> None:
-        """Write out what was printed; what the pipe did not take is still there for the other place."""
         self._lastingly(sys.stdout.flush)
 
     def _lastingly(self, write: Callable[..., Any], *text: str) -> None:
+        """Write, and after a broken pipe once more: what the pipe did not take is still there for the other place."""
         try:
             write(*text)
         except BrokenPipeError:
-            self._go_elsewhere()
+            try:
+                other = os.open("/dev/tty", os.O_WRONLY)
+            except OSError:
+                self._instead.parent.mkdir(parents=True, exist_ok=True)
+                other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
+                os.dup2(other, descriptor)
             write(*text)
-
-    def _go_elsewhere(self) -> None:
-        try:
-            other = os.open("/dev/tty", os.O_WRONLY)
-        except OSError:
-            self._instead.parent.mkdir(parents=True, exist_ok=True)
-            other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
-            os.dup2(other, descriptor)
 
 
 class Progress:
     """Prints lines: phases, steps, validations, and after a silence the current activity and how long it has taken.
 
     Args:
-        console: where the lines are printed.
         total: steps of the run, where known.
         held_out: returns the validation of a step.
         clock: returns the time in seconds.
@@ -158,7 +144,6 @@ class Progress:
             self._now("closing")
 
     def note(self, text: str) -> None:
-        """Print a line."""
         self._said = self._clock()
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -173,7 +158,7 @@ class Progress:
 
 
 def listing(runs: Iterable[Run]) -> Table:
-    """Return a table with one row per run."""
+    """A table with one row per run."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -207,7 +192,7 @@ def view(run: Run) -> RenderableType:
     for name, values in rows.items():
         if values:
             metrics.add_row(name, f"{number(values[0])} → {number(values[-1])}")
-    for finding in findings(Evidence(run.history, run.recipe, run.validations, run.since)):
+    for finding in findings_of(run):
         advice = f"\nusually: {finding.rule.meaning}\ntry: {finding.rule.advice}" if finding.alarming else ""
         rules.add_row(finding.status, finding.rule.name, Text(finding.evidence + advice))
     last = next((step_line(step, run.total) for step in reversed(run.history) if step.step), "no step yet")
@@ -215,11 +200,7 @@ def view(run: Run) -> RenderableType:
 
 
 def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Show a run until it ends or Ctrl-C; only files are read, so the run is not slowed down.
-
-    Args:
-        once: show the run as it is now and return; this is always done where the output is no terminal.
-    """
+    """Show a run until it ends or Ctrl-C; with `once`, or where the output is no terminal, as it is now."""
     from rich.live import Live
 
     run = read(folder)

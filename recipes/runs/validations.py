@@ -20,21 +20,17 @@ DUMPS = ("rollouts", "validation")
 
 
 def dump_folder(run: Path, recipe: Recipe | None, kind: str) -> Path:
-    """The folder of a run's dumps: its own, which moves and is copied with it, or the one that its recipe names."""
+    """The folder of a run's dumps: its own, which is moved and copied with it, or the one that its recipe names."""
     trainer = recipe.trainer if recipe else None
     named = trainer and (trainer.validation_data_dir if kind == "validation" else trainer.rollout_data_dir)
     is_own = not trainer or not named or Path(named).parts[-2:] == (trainer.experiment_name, kind)
     return run / kind if is_own else Path(str(named))
 
 
-def read_validations(
-    run: Path, recipe: Recipe | None, since: int = 0, most: int | None = None
-) -> tuple[dict[int, ScoredFile], list[str]]:
+def read_validations(run: Path, recipe: Recipe | None, since: int = 0) -> tuple[dict[int, ScoredFile], list[str]]:
     """The validations that compare with the last one, by step, and a note on each other one.
 
-    Args:
-        since: the first step with the present reward and questions (`folder.compares_since`).
-        most: at most so many are read, evenly spaced; None reads all.
+    `since` is the first step with the present reward and questions (`folder.compares_since`).
     """
     found = dump_folder(run, recipe, "validation").glob("*.jsonl")
     files = dict(sorted((int(file.stem), file) for file in found if file.stem.isdecimal()))
@@ -43,10 +39,7 @@ def read_validations(
     if earlier := [step for step in files if step < since]:
         what = f"{counted(len(earlier), 'validation')}, the last of step {earlier[-1]}, left out"
         notes.append(f"{what}: the reward or the questions changed after step {since}")
-    steps = [step for step in files if step >= since]
-    if most and len(steps) > most:
-        steps = [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
-    for step in steps:
+    for step in (step for step in files if step >= since):
         try:
             dumps[step] = read_responses(files[step], images=may_show_images(recipe))
         except RecipeError as error:
@@ -58,14 +51,14 @@ def read_validations(
 
 
 def may_show_images(recipe: Recipe | None) -> bool:
-    """Return whether the prompts of a run may have images; True where its recipe is not known."""
+    """True where the prompts of a run may have images: also where its recipe is not known."""
     return recipe is None or recipe.worker.rollout.limit_images > 0
 
 
 class Measured(NamedTuple):
-    """One validation: held-out accuracy, or held-out score where the reward states no accuracy."""
+    """One validation over its questions."""
 
-    measure: str  # "accuracy" or "score"
+    measure: str  # "accuracy", or "score" where the reward states no accuracy
     value: float  # mean over the questions of all data sources, of each question's mean over its responses
     error: float  # standard error of the mean over the different questions; 0 for a single one, or equal means
     questions: int  # number of questions; 0 where they are not known
