@@ -10,7 +10,7 @@ from recipes.config.resolve import PRESET
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 from recipes.model_files import read_json
-from recipes.paths import ROOT
+from recipes.paths import ROOT, in_artifacts
 from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
 from recipes.responses.measures import BY_MEASURE
 from recipes.runs.folder import Run, find, read
@@ -52,7 +52,7 @@ def find_side(name: str) -> Side:
 
     Raises RecipeError where it is not there, or has no responses to compare.
     """
-    folder = Path(name).absolute()
+    folder = Path(in_artifacts(name)).absolute()
     if models := read_json(folder / "report.json").get("models"):
         *_, label = models
         passes = {name: summary["sampling"] for name, summary in models[label]["passes"].items()}

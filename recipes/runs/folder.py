@@ -17,12 +17,14 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from recipes.config import Recipe, load, total_steps
+from recipes.config.resolve import replaced
+from recipes.config.schema import leaves
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint, step_of
 from recipes.errors import RecipeError, did_you_mean
 from recipes.files import run_lock, write_whole
 from recipes.model_files import read_json
-from recipes.paths import artifacts, checkpoint_dir, relative_to_cwd, run_dir
+from recipes.paths import artifacts, checkpoint_dir, in_artifacts, relative_to_cwd, run_dir
 from recipes.runs.metrics import (
     Series,
     Step,
@@ -203,13 +205,13 @@ def find(name: str = "") -> Path:
     Raises RecipeError with the closest name where there is no such run.
     """
     there = folders()
-    for folder in (run_dir(name), Path(name)) if name else there[:1]:
+    for folder in (run_dir(name), Path(in_artifacts(name))) if name else there[:1]:
         if _is_run(folder):
             return folder.absolute()
     names = [path.name for path in there]
     what = f"there is no run {name!r}" if name else "there is no run yet"
     listed = f"use one of {', '.join(names[:10])}" if names else "start one first: bash examples/.../....sh"
-    raise RecipeError(what, where=str(artifacts() / "runs"), fix=did_you_mean(name, names) or listed)
+    raise RecipeError(what, where=str(artifacts() / "runs"), fix=did_you_mean(Path(name).name, names) or listed)
 
 
 def read(folder: Path) -> Run:
@@ -219,7 +221,7 @@ def read(folder: Path) -> Run:
     notes, recipe, total = [], None, None
     about = read_json(folder / "about.json")  # of a run of another trainer: `task`, `total` steps, `checkpoints`
     try:
-        recipe = load(str(files.config), environ={})
+        recipe = _relocated(load(str(files.config), environ={}), folder)
         total = total_steps(recipe, row_count(recipe)) or None
     except RecipeError as error:
         total = about.get("total")
@@ -247,6 +249,22 @@ def read(folder: Path) -> Run:
         since=compares_since(folder),
         silent_s=max(0.0, time.time() - max(signs)) if alive and signs else None,
     )
+
+
+def _relocated(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe with the paths of files that were moved, or copied, with the run's folder of artifacts."""
+    dumps = Path(str(recipe.trainer.validation_data_dir))
+    then, now = dumps.parents[min(2, len(dumps.parents) - 1)], run.absolute().parents[1]
+    if dumps.parts[-3:] != ("runs", recipe.experiment, "validation") or then == now:
+        return recipe
+
+    def moved(path: str) -> str:
+        there = now / Path(path).relative_to(then) if Path(path).is_relative_to(then) else Path(path)
+        return str(there) if there.exists() else path
+
+    paths = {key: recipe.value(key) for key, leaf in leaves(Recipe).items() if leaf.info.path and recipe.value(key)}
+    found = {key: [*map(moved, value)] if isinstance(value, list) else moved(value) for key, value in paths.items()}
+    return replaced(recipe, found, "the folder of artifacts as it is now")
 
 
 def _alive(lock: Path) -> bool:
