@@ -64,10 +64,7 @@ TEXTS = ("data.system_prompt", "data.format_prompt")
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
-    attention; return remarks.
-
-    Args:
-        plan_only: whether nothing is started here, so that the GPUs need not be here either.
+    kernels; return remarks. With `plan_only` nothing is started here, and the GPUs need not be here.
     """
     if not plan_only:
         refuse_planned(recipe)
@@ -83,8 +80,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = []
     else:
         found = source.check(os.environ, recipe.hardware == "cpu")
-    machine.check_liger(recipe)
-    return [*found, *remarks(recipe), *machine.check_attention(recipe)]
+    return [*found, *remarks(recipe), *machine.check_kernels(recipe)]
 
 
 def refuse_planned(recipe: Recipe) -> None:
@@ -122,10 +118,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
     Of a plan for GPUs that are not here, only memory and what the engine can do are checked, and the data if no file of
-    it is missing.
-
-    Args:
-        skip: checks to leave out; a plan can be made before several machines are named.
+    it is missing. A plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.resolution.planned_gpus is not None:

@@ -15,12 +15,13 @@ from recipes.data.splits import Prompts
 from recipes.engines.columns import chat_of, engine_columns, prompt_column
 from recipes.errors import RecipeError, first_line
 from recipes.model_files import local_model, positions
+from recipes.preflight.model import fast_tokenizer, given_template
 from recipes.preflight.tools import prompt_schemas
 from recipes.written import written
 
 
 def files(recipe: Recipe, key: str | None = None) -> list[PathKey]:
-    """The data files on this machine, training files first; if `key` is given, only the files of that key."""
+    """The data files on this machine, training files first; with `key`, only the files of that key."""
     return [each for each in path_keys(recipe) if each.kind == "data" and not each.on_hub and key in (None, each.key)]
 
 
@@ -64,11 +65,7 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
-    """Remarks on prompts: repeated ones, ones with a chat template's marks, ones to train and validate on both, and
-    ones that lack a part of their question.
-
-    The data of a task of this repository is not read: it is made without them.
-    """
+    """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
     parts, marked, hidden = {}, Counter[str](), Counter[str]()
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
@@ -101,7 +98,7 @@ def _hidden(row: dict[str, Any], text: str) -> list[str]:
     extra = row.get("extra_info")
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
-    parts = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items() if value}
+    parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
     return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]
 
 
@@ -119,13 +116,12 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
     except (pa.ArrowException, OSError) as error:
         what = f"{key.path} cannot be read as parquet: {first_line(error)}"
         raise recipe.error(what, "make the file again", key.key) from error
-    top_level = opened.schema_arrow.names
     # Fields of structs have dotted names, and may be structs themselves.
     paths = [opened.schema.column(index).path for index in range(len(opened.schema))]
     lacking = [name for name in engine_columns(recipe) if not any(f"{path}.".startswith(f"{name}.") for path in paths)]
     if lacking:
         raise recipe.error(
-            f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(top_level)})",
+            f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})",
             f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
             key.key,
         )
@@ -147,16 +143,12 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     the user did not set data.filter_overlong_prompts.
     """
     model, data, keys = recipe.worker.actor.model, recipe.data, files(recipe, "data.train_files")
-    folder = local_model(str(model.tokenizer_path or model.model_path))
-    if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
+    folder = fast_tokenizer(recipe)
+    if recipe.worker.rollout.limit_images or folder is None or not all("prompt" in columns(key) for key in keys):
         return []
-    if not all("prompt" in columns(key) for key in keys):
-        return []
-    template, trusted = data.override_chat_template, model.trust_remote_code
     try:
-        text = Path(template).read_text(encoding="utf-8") if template else None
-        schemas = prompt_schemas(recipe)
-        counted = [count_split(Path(key.path), str(folder), text, schemas, trust_remote_code=trusted) for key in keys]
+        given, trusted = (str(folder), given_template(recipe), prompt_schemas(recipe)), model.trust_remote_code
+        counted = [count_split(Path(key.path), *given, trust_remote_code=trusted) for key in keys]
     except (RecipeError, OSError) as error:
         return [f"the prompts are not counted: {first_line(error)}"]
     lengths, key, drops = sum(counted, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"

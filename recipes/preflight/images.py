@@ -61,7 +61,7 @@ def check_images(recipe: Recipe) -> list[str]:
 
 
 def scan(recipe: Recipe, file: Path) -> list[Row]:
-    """Read every row of a parquet file, a few at a time, and open every image; return the rows with images.
+    """The rows of a parquet file that have images, each of which is opened.
 
     Raises RecipeError for the first row with a broken or too flat image, too many images, another number of images than
     `<image>` marks, or the model's own marks in its text.
@@ -77,15 +77,13 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
         if own:
             what, fix = f"{own} in its prompt, which a chat template writes", f"write {IMAGE_MARK}, or leave it out"
         elif places != len(images) or len(images) > limit:
-            what = (
-                f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}, and "
-                f"worker.rollout.limit_images is {limit}"
-            )
+            what = f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}"
+            what += f", and worker.rollout.limit_images is {limit}"
             fix = f"write one {IMAGE_MARK} into the prompt for each image, and set limit_images to the most of them"
         sizes = []
         try:
             for image in [] if what else images:
-                picture = open_image(image, recipe.data.image_dir)
+                picture = _open_image(image, recipe.data.image_dir)
                 sizes.append((picture.height, picture.width))
                 pictures.check(picture, decode=number < MOST_DECODED)
         except (OSError, ValueError) as error:
@@ -97,7 +95,7 @@ def scan(recipe: Recipe, file: Path) -> list[Row]:
     return found
 
 
-def open_image(image: Any, folder: str | None) -> Any:
+def _open_image(image: Any, folder: str | None) -> Any:
     """A PIL image from bytes, a path, or a dict with one of them, as both engines read it."""
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("image") or image.get("path")
@@ -110,17 +108,11 @@ def open_image(image: Any, folder: str | None) -> Any:
 
 def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
     """Raise if no prompt fits, or if one does not and long prompts are not dropped; remark if some are dropped."""
-    data = recipe.data
-    tokens = ask(
-        count,
-        recipe,
-        rows,
-        str(model),
-        limit_s=COUNTING_LIMIT_S,
-        where=f"{key.path}, the tokens of its {len(rows):,} rows with images by {model}",
-        fix="is the model a whole vision-language model?",
-    )
-    limit, most, over = data.max_prompt_length, max(tokens), sum(each > data.max_prompt_length for each in tokens)
+    data, limit = recipe.data, recipe.data.max_prompt_length
+    where = f"{key.path}, the tokens of its {len(rows):,} rows with images by {model}"
+    fix = "is the model a whole vision-language model?"
+    tokens = ask(count, recipe, rows, str(model), limit_s=COUNTING_LIMIT_S, where=where, fix=fix)
+    most, over = max(tokens), sum(each > limit for each in tokens)
     if not over:
         return []
     longest, least = rows[tokens.index(most)], data.min_pixels or 0
@@ -139,7 +131,7 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
 
 
 def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
-    """Return the tokens of each row's prompt: the tokenizer's, with those of its images in the place of their marks.
+    """The tokens of each row's prompt: the tokenizer's, with those of its images in the place of their marks.
 
     Runs in a child process, since the processor imports torch.
     """

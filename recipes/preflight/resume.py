@@ -1,20 +1,27 @@
-"""Resuming: the checkpoint that a run resumes, whether it is the run's own, and which changes take effect.
+"""Resuming: whether a run goes on from a checkpoint that is its own, and which changes take effect.
 
+Content is compared by digests, never by paths: of the rows, of the reward with its helpers, and of the model.
+`KeyInfo.resume` and `KeyInfo.fixed` define what a key's changed value means; this module, what other content's does.
 `recipes/engines/checkpoints.py` says what an engine restores, and sets the command's optimiser settings again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe
+from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.resolve import replaced
+from recipes.config.rewards import reward_call
+from recipes.config.schema import leaves
+from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import (
     EVERYTHING,
     LAYOUTS,
@@ -29,10 +36,130 @@ from recipes.engines.checkpoints import (
     whole_model,
 )
 from recipes.errors import RecipeError
-from recipes.files import write_whole
+from recipes.files import json_sha256, sha256, write_whole
+from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import DATA_ANEW, OF_MODEL, RANKS, Attempt, differences, fingerprint, why_fixed
+from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change, add_changes, set_aside
+from recipes.settings.layers import VERL
+
+TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, WEIGHTS = "training rows", "validation rows", "reward", "ranks", "model"
+CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
+    f"{WEIGHTS}: {part}" for part in ("config.json", "tokenizer", "processor", "code", "generation_config.json")
+)
+OF_MODEL = (WEIGHTS, CONFIG)
+"""Content that is no key and belongs to the model that a run began from."""
+FIXED = {
+    RANKS: "each rank wrote a file of its own, so their number is fixed",
+    **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
+}
+"""Content that is no key and whose change makes checkpoints impossible to resume -> why."""
+ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
+"""Content that is no key and decides the order of the rows: where it changed, the dataloader's state is useless."""
+_VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
+"""verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
+SAMPLED, PIECES = 1 << 16, 32
+"""Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Content and settings of an attempt."""
+
+    after_step: int  # the last step before it
+    content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
+    settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
+
+
+def fingerprint(recipe: Recipe) -> Attempt:
+    """The attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
+    reward = reward_call(recipe)
+    content: dict[str, Any] = {
+        RANKS: recipe.n_gpus,
+        **_model(recipe),
+        REWARD: reward_files(*reward, recipe.engine) if reward else None,
+        TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
+        VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
+    }
+    settings: dict[str, Any] = {}
+    for key, leaf in leaves(Recipe).items():
+        value = recipe.value(key)
+        if key == VERL or leaf.info.resume == "place" or not recipe.uses(key):
+            continue
+        if leaf.info.resume == "setting":
+            settings[key] = value
+        else:
+            content[key] = _file(value) if leaf.info.path else value
+    for name, value in native(recipe).items():
+        if _VERL_SETTINGS.fullmatch(name):
+            settings[f"{NATIVE}{name}"] = value
+        else:
+            content |= {f"{NATIVE}{name}": value, **named_files(value, f"the file of {name}")}
+    return Attempt(0, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
+
+
+TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool) -> list[Change]:
+    """The differences between the content, or the settings, of two attempts, each with its effect.
+
+    A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
+    nor is a digest that could not be made.
+    """
+    found = []
+    for name in dict.fromkeys((*new, *old)):
+        default = verl_defaults().get(name.removeprefix(NATIVE)) if name.startswith(NATIVE) else None
+        one, other = old.get(name, default), new.get(name, default)
+        is_key = name in leaves(Recipe) and name in old and name in new
+        if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
+            leaf = leaves(Recipe).get(name)
+            orders = leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
+            found.append(Change(name, one, other, DATA_ANEW if content and orders else TAKES_EFFECT, content))
+    return found
+
+
+def why_fixed(name: str) -> str:
+    """The reason why no checkpoint can be resumed with another value; empty where it can."""
+    leaf = leaves(Recipe).get(name)
+    return leaf.info.fixed if leaf else FIXED.get(name, "")
+
+
+def _model(recipe: Recipe) -> dict[str, Any]:
+    """The content of the model, its tokenizer and its own code; None for what is not on this machine yet."""
+    model = recipe.worker.actor.model
+    folder = local_model(str(model.model_path))
+    words = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
+    code = sorted(folder.glob("*.py")) if folder and model.trust_remote_code else []
+    return {
+        WEIGHTS: json_sha256([_weights(file) for file in weight_files(folder)]) if folder else None,
+        CONFIG: _file(folder / "config.json") if folder else None,
+        GENERATION: _file(folder / "generation_config.json") or "" if folder else None,  # "": there is none
+        TOKENIZER: _files(words / name for name in TOKENIZER_FILES) if words else None,
+        PROCESSOR: _files(words / name for name in PROCESSOR_FILES) if words else None,
+        CODE: _files(code) if folder else None,
+    }
+
+
+def _weights(file: Path) -> list[Any]:
+    """Name and size of a weight file, and a digest of pieces of it, its first bytes included."""
+    size = file.stat().st_size
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        for piece in range(PIECES):
+            opened.seek(piece * max(0, size - SAMPLED) // max(1, PIECES - 1))
+            digest.update(opened.read(SAMPLED))
+    return [file.name, size, digest.hexdigest()]
+
+
+def _files(files: Iterable[Path]) -> str:
+    return json_sha256([[file.name, sha256(file)] for file in files if file.is_file()])
+
+
+def _file(path: str | Path | None) -> str | None:
+    """The digest of a file; None where there is none."""
+    return sha256(Path(path)) if path and Path(path).is_file() else None
+
 
 RECORD = "recipe.json"
 """File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
@@ -45,7 +172,7 @@ VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
 
 
 def folder(recipe: Recipe) -> Path:
-    """Return where the run's checkpoints go."""
+    """The folder of the run's checkpoints."""
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
@@ -63,7 +190,7 @@ def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
 
 
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
-    """Return what a step was saved with; None where nobody recorded that."""
+    """The parts that a step was saved with; None where nobody recorded them."""
     attempt = _attempt_of(attempts, step)
     if attempt is None:
         return None
@@ -75,13 +202,12 @@ class Start:
     """Start of a run: fresh, or a checkpoint."""
 
     checkpoint: Checkpoint | None  # None for a fresh run
-    problems: tuple[str, ...] = ()  # what is wrong with later checkpoints
+    problems: tuple[str, ...] = ()  # of later checkpoints
     changes: tuple[Change, ...] = ()  # content and settings that differ from the attempt that made the step
     unknown: str = ""  # why the content cannot be compared; empty where it can
-    # Parts that the step was saved with; files that an earlier save of the same step left do not count.
-    parts: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()  # that the step was saved with, whatever an earlier save of it left
     now: Attempt | None = None  # the attempt that begins; None where nothing was compared with it
-    remarks: tuple[str, ...] = ()  # what a user has to know
+    remarks: tuple[str, ...] = ()  # for the user
 
     @property
     def other_content(self) -> list[Change]:
@@ -89,7 +215,7 @@ class Start:
 
 
 def start(recipe: Recipe) -> Start:
-    """Return where a run starts, by the files that are there now. Raises RecipeError where none can be resumed."""
+    """The start of a run, by the files that are there now. Raises RecipeError where none can be resumed."""
     named = recipe.trainer.load_checkpoint_path
     if named:
         checkpoint = _named(recipe, Path(named))
@@ -129,7 +255,7 @@ def start(recipe: Recipe) -> Start:
 
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
-    """Raise where only another engine's dataloader state is there: this engine would start the data over."""
+    """Raise where only another engine's dataloader state is there."""
     wrote = {engine for engine, layout in LAYOUTS.items() if any((step / layout.loader).is_file() for step in steps)}
     if wrote and recipe.engine not in wrote:
         raise RecipeError(
@@ -151,10 +277,9 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
 
 
 def check_resume(recipe: Recipe) -> Start:
-    """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
+    """The start, with remarks on the checkpoint that is resumed, the parts that it lacks, and the differences.
 
-    Returns the start; its remarks say which checkpoint is resumed, the parts that it lacks, and what differs from the
-    earlier attempt.
+    Raises RecipeError where the run would resume or overwrite another run's checkpoint, or cannot resume.
     """
     place, anyway = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
@@ -195,12 +320,12 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
     assert begin.checkpoint is not None
     for change in begin.other_content:
         if why := why_fixed(change.name):
+            # Where the model changed, the new run trains the one that was given, not the checkpoint's.
+            anew = _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint)
             raise RecipeError(
                 f"a resumed run cannot change this: {change.described}: {why}",
                 where=str(begin.checkpoint.folder),
-                # where the model changed, the new run trains the one that was given, not the checkpoint's
-                fix="keep the old one, or "
-                + _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint),
+                fix=f"keep the old one, or {anew}",
             )
     if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
         raise RecipeError(
@@ -211,7 +336,7 @@ def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
 
 
 def _lacking(begin: Start) -> str:
-    """Return what a checkpoint was saved without, in words."""
+    """The parts that a checkpoint was saved without, in words."""
     names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
     return " and ".join(words for part, words in names.items() if part not in begin.parts)
 
@@ -228,7 +353,7 @@ def steps_done(recipe: Recipe, last: Checkpoint | None) -> int:
 
 
 def begin_attempt(recipe: Recipe, begin: Start, log: Callable[[str], None] = print) -> Recipe:
-    """Record the attempt and return the trainer's recipe; `log` takes a line on what was set aside."""
+    """Record the attempt and return the trainer's recipe; `log` takes a line on steps that were set aside."""
     trained = for_trainer(recipe, begin)
     if aside := record(recipe, begin):
         log(f"note: {aside}")
@@ -236,7 +361,7 @@ def begin_attempt(recipe: Recipe, begin: Start, log: Callable[[str], None] = pri
 
 
 def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
-    """Return the trainer's recipe: it loads no part that the checkpoint lacks and no dataloader state of other data."""
+    """The trainer's recipe: it loads no part that the checkpoint lacks and no dataloader state of other data."""
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
@@ -244,25 +369,19 @@ def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
         held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
         changes["verl"] = {**recipe.verl, "actor_rollout_ref.actor.checkpoint.load_contents": held}
     if any(change.effect == DATA_ANEW for change in begin.changes):
-        changes["trainer.load_checkpoint_path"] = str(_without_place(folder(recipe), begin.checkpoint))
-    return replaced(recipe, changes, "what the checkpoint holds") if changes else recipe
-
-
-def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
-    """A step's folder with a link to a checkpoint's `actor` folder, and without dataloader state."""
-    step = place / BEGUN_ANEW / checkpoint.folder.name
-    step.mkdir(parents=True, exist_ok=True)
-    link = step / "actor"
-    link.unlink(missing_ok=True)
-    link.symlink_to((checkpoint.folder / "actor").absolute(), target_is_directory=True)
-    return step
+        step = folder(recipe) / BEGUN_ANEW / begin.checkpoint.folder.name
+        step.mkdir(parents=True, exist_ok=True)
+        (step / "actor").unlink(missing_ok=True)
+        (step / "actor").symlink_to((begin.checkpoint.folder / "actor").absolute(), target_is_directory=True)
+        changes["trainer.load_checkpoint_path"] = str(step)
+    return replaced(recipe, changes, "what the checkpoint holds")
 
 
 def record(recipe: Recipe, begin: Start) -> str:
     """Write the record into the folder of the checkpoints, and the changes into the run's files.
 
-    What earlier attempts made after the step that the run begins with is set aside, and the engine's tracker names
-    that step. Returns a sentence on what was set aside, or an empty text.
+    Later steps of earlier attempts are set aside, and the engine's tracker names the step that the run begins with.
+    Returns a sentence on what was set aside, or an empty text.
     """
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
@@ -280,6 +399,5 @@ def record(recipe: Recipe, begin: Start) -> str:
     if own_folder and begin.checkpoint:
         go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
     if changes:
-        run = run_dir(recipe.experiment)
-        add_changes(run, step, changes, recipe.trainer.val_before_train)
+        add_changes(run_dir(recipe.experiment), step, changes, recipe.trainer.val_before_train)
     return aside
