@@ -1,7 +1,7 @@
 """Prompt lengths in tokens, as the trainer counts them.
 
 Every prompt of a split is counted, and the counts are cached for each tokenizer, because importing transformers takes
-seconds. recipes/preflight/images.py counts prompts with images. verl itself drops prompts longer than
+seconds. recipes/preflight/data_files.py counts prompts with images. verl itself drops prompts longer than
 data.max_prompt_length where data.filter_overlong_prompts is on.
 """
 

@@ -13,7 +13,7 @@ from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
-from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, tools
+from recipes.preflight import cluster, data_files, machine, memory, model, resume, reward, tools
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
@@ -39,7 +39,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "weights": (model.check_weights, ("model",)),
-    "images": (images.check_images, ("data", "model")),
+    "images": (data_files.check_images, ("data", "model")),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 

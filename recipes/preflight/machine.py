@@ -142,7 +142,7 @@ CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
 
 
 def check_kernels(recipe: Recipe) -> list[str]:
-    """Raise where packed responses would see each other, or liger's kernels are lacking; remark on padding that stays."""
+    """Raise where packed responses would see each other or liger is lacking; remark on padding that is kept."""
     liger = "worker.actor.model.use_liger"
     if recipe.hardware == "gpu" and recipe.value(liger) and lacks("liger_kernel", os.environ):
         what = f"{liger} is true, and this machine has no liger-kernel"
