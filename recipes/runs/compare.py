@@ -14,8 +14,7 @@ from recipes.paths import ROOT, in_artifacts
 from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
 from recipes.responses.measures import BY_MEASURE
 from recipes.runs.folder import Run, find, read
-from recipes.runs.metrics import SHOWN, number
-from recipes.runs.validations import read_validations
+from recipes.runs.metrics import SHOWN, number, read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
 from recipes.yaml_text import flow
 

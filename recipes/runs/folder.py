@@ -26,16 +26,20 @@ from recipes.files import run_lock, write_whole
 from recipes.model_files import read_json
 from recipes.paths import artifacts, checkpoint_dir, in_artifacts, relative_to_cwd, run_dir
 from recipes.runs.metrics import (
+    DUMPS,
+    Measured,
     Series,
     Step,
     adopt_leftovers,
     drop_steps,
+    dump_folder,
+    held_out,
+    of_last_measure,
     per_token,
     read_history,
     seconds_left,
     series,
 )
-from recipes.runs.validations import DUMPS, Measured, dump_folder, held_out, of_last_measure
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""

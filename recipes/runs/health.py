@@ -20,8 +20,7 @@ from recipes.paths import ROOT
 from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import CALLS, CUT_BY_TURNS, FAILED_CALLS, TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs.folder import Run, compares_since
-from recipes.runs.metrics import KL, Series, Step, number, series, validation
-from recipes.runs.validations import Measured, measured, of_last_measure
+from recipes.runs.metrics import KL, Measured, Series, Step, measured, number, of_last_measure, series, validation
 from recipes.statistics import counted_questions
 from recipes.yaml_text import read
 

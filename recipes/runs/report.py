@@ -19,8 +19,7 @@ from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VA
 from recipes.runs.compare import Compared, Side, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import findings_of, truncated
-from recipes.runs.metrics import KL, Series, duration, number, seconds, series
-from recipes.runs.validations import read_validations
+from recipes.runs.metrics import KL, Series, duration, number, read_validations, seconds, series
 from recipes.statistics import Interval
 
 if TYPE_CHECKING:

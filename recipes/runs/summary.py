@@ -27,9 +27,8 @@ from recipes.runs.compare import shown, title
 from recipes.runs.folder import Run, RunFiles, compares_since, read
 from recipes.runs.health import HELD_OUT, MISMATCH_ADVICE, findings_of
 from recipes.runs.log import TrainerError
-from recipes.runs.metrics import number, validation
+from recipes.runs.metrics import number, read_validations, validation
 from recipes.runs.supervise import Outcome
-from recipes.runs.validations import read_validations
 from recipes.yaml_text import flow
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from recipes.rewards.identity import reward_digest
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import MISMATCH_ADVICE, Health, mismatch, mismatch_bound
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
+from recipes.runs.metrics import MetricsFollower, Step, duration, held_out, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.terminal import Progress
-from recipes.runs.validations import held_out
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,8 +14,7 @@ from recipes.errors import counted, printable
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import findings_of
-from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
-from recipes.runs.validations import Measured
+from recipes.runs.metrics import KL, SHOWN, TIMINGS, Measured, Step, duration, number, seconds, seconds_left, validation
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
