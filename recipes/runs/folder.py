@@ -200,7 +200,7 @@ def folders() -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return RunFiles(path).metrics.is_file() or RunFiles(path).config.is_file()
+    return any((path / name).is_file() for name in ("metrics.jsonl", "config.yaml"))
 
 
 def find(name: str = "") -> Path:

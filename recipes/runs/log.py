@@ -84,7 +84,9 @@ _REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+"""Sentences between two tracebacks of one error."""
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+# A line at the margin that ends a traceback: the exception, whose name tells where there is no message.
 _EXCEPTION = re.compile(r"(?P<name>(?:\w+\.)*[A-Z]\w*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
 _ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")
 _WRAPPERS = ("ray.exceptions.", "ray::")
@@ -127,7 +129,8 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     tail = "\n".join(line.text for line in everything[-200:])
     raised = _raised(everything)
     real = [each for each in raised if not each.error.startswith((*_WRAPPERS, *_CONSEQUENCES))]
-    ended = [each.error for each in _last_of_trainer(raised)]
+    of_trainer = [each for each in raised if not each.speaker]
+    ended = [each.error for each in of_trainer if each.position == of_trainer[-1].position]
     ranks = (
         [each for each in real if _REWARD_ERROR in each.error],
         [each for each in real if each.error in ended],  # the trainer survived the others
@@ -160,14 +163,15 @@ def _raised(lines: list[Line]) -> list[_Raised]:
     found: list[_Raised] = []
     for position, (speaker, text) in enumerate(lines):
         if text.lstrip("| ").startswith(_START):
-            if speaker not in begins or not _chained(lines[begins[speaker] : position], speaker):
+            before = [line.text for line in lines[begins.get(speaker, position) : position] if line.speaker == speaker]
+            if not any(text.startswith(_CHAIN) for text in before[-2:]):
                 begins[speaker] = position
             frames[speaker] = ""
         elif speaker not in frames or any(noise in text for noise in _NOISE):
             continue
         elif frame := _FRAME.match(text):
             frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
-        elif not text.startswith((" ", "\t")) and _ends(text):
+        elif (ends := _EXCEPTION.match(text)) and (ends["message"] is not None or ends["name"].endswith(_ENDINGS)):
             if "ValidationError: " in text:  # pydantic's first line only counts: the first error stands below
                 below = (each.text.strip() for each in lines[position + 1 :] if each.speaker == speaker)
                 text = " ".join([text, *takewhile(lambda line: not line.startswith(_PYDANTICS_LINK), islice(below, 2))])
@@ -175,23 +179,6 @@ def _raised(lines: list[Line]) -> list[_Raised]:
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]
     return sorted(found, key=lambda each: each.position)
-
-
-def _last_of_trainer(raised: list[_Raised]) -> list[_Raised]:
-    """The exceptions of the last traceback of the trainer's own process, without Ray's wrappers."""
-    own = [each for each in raised if not each.speaker]
-    return [each for each in own if each.position == own[-1].position and not each.error.startswith(_WRAPPERS)]
-
-
-def _chained(before: list[Line], speaker: str) -> bool:
-    """True where the lines end with the sentence that joins two tracebacks of a process."""
-    return any(line.text.startswith(_CHAIN) for line in [line for line in before if line.speaker == speaker][-2:])
-
-
-def _ends(text: str) -> bool:
-    """True for a line at the margin that is the exception which ends a traceback."""
-    match = _EXCEPTION.match(text)
-    return match is not None and (match["message"] is not None or match["name"].endswith(_ENDINGS))
 
 
 def _hint(text: str) -> str:

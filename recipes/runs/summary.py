@@ -159,27 +159,20 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
     elif outcome.fault:
         lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {MISMATCH_ADVICE}"]
     else:
-        lines = _trainer_error(outcome, log)
+        error = outcome.error or TrainerError()
+        full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
+        hint = error.hint or (f"{full}: {FULL}" if full else "")
+        lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
+        lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
+        lines += [f"  where: {error.frame}"] if error.frame else []
+        lines += [f"  log:   {relative_to_cwd(log)}"]
+        lines += [f"  fix:   {hint}"] if hint else []
     if outcome.fault and checkpoint:
         lines.append(f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}")
     elif checkpoint:
         lines.append(f"the run can be resumed from step {checkpoint.step}: the same command again")
     else:
         lines.append("no checkpoint was written yet: the same command starts again from the beginning")
-    return lines
-
-
-def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
-    """The first real error of the log, where it was raised, and what to do."""
-    error = outcome.error or TrainerError()
-    lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
-    full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
-    lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
-    if error.frame:
-        lines.append(f"  where: {error.frame}")
-    lines.append(f"  log:   {relative_to_cwd(log)}")
-    if hint := error.hint or (f"{full}: {FULL}" if full else ""):
-        lines.append(f"  fix:   {hint}")
     return lines
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,11 +207,9 @@ def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], N
     if once or not console.is_terminal:
         console.print(view(run))
         return
-    with Live(view(run), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        try:
-            while run.state in ("starting", "running"):
-                sleep(LOOK_S)
-                run = read(folder)
-                live.update(view(run), refresh=True)
-        except KeyboardInterrupt:
-            return
+    shown = Live(view(run), console=console, auto_refresh=False, vertical_overflow="visible")
+    with suppress(KeyboardInterrupt), shown as live:
+        while run.state in ("starting", "running"):
+            sleep(LOOK_S)
+            run = read(folder)
+            live.update(view(run), refresh=True)
