@@ -113,8 +113,10 @@ def _model(recipe: Recipe) -> str:
 def _steps(recipe: Recipe, rows: int) -> str:
     """Steps in all, the rows that no epoch uses, and a batch that makes enough steps."""
     batch, epochs, steps = recipe.data.rollout_batch_size, recipe.trainer.total_epochs, total_steps(recipe, rows)
-    if not rows or recipe.trainer.max_steps is not None:
-        return f"{steps:,}, as MAX_STEPS says" if recipe.trainer.max_steps is not None else UNKNOWN
+    if recipe.trainer.max_steps is not None:
+        return f"{steps:,}, as MAX_STEPS says"
+    if not rows:
+        return UNKNOWN
     left = rows % batch
     text = f"{steps:,} in all" + f"; {counted(left, 'row')} of each epoch not used" * bool(left)
     n, ranks = recipe.worker.rollout.n, data_parallel(recipe)
@@ -136,7 +138,11 @@ def _can_think(recipe: Recipe) -> bool:
 
 def worked_answers(recipe: Recipe) -> Answers:
     """Count the tokens of worked answers, the first ones of each file."""
-    texts = [text for file in data_files.files(recipe, "data.train_files") for text in _solutions(Path(file.path))]
+    files = [key.path for key in data_files.files(recipe, "data.train_files") if Path(key.path).is_file()]
+    rows = [row for file in files for row in islice(read_rows(file, ["extra_info"]), MOST_ANSWERS)]
+    extras = [row.get("extra_info") for row in rows]  # EasyR1's may be a text
+    answers = [messages_of(extra.get("solution")) for extra in extras if isinstance(extra, dict)]
+    texts = ["\n".join(each["content"] for each in messages) for messages in answers if messages]
     folder = fast_tokenizer(recipe)
     if not texts:
         return Answers(0, 0, "no worked answers tell how long answers are")
@@ -149,13 +155,6 @@ def worked_answers(recipe: Recipe) -> Answers:
     cut = sum(each > limit for each in tokens) / len(tokens)
     said = f"worked answers have {mean:.0f} on average, {max(tokens):,} at most: {cut:.0%} would be cut"
     return Answers(len(texts), mean, said)
-
-
-def _solutions(file: Path) -> list[str]:
-    rows = islice(read_rows(file, ["extra_info"]), MOST_ANSWERS) if file.is_file() else ()
-    extras = [row.get("extra_info") for row in rows]  # EasyR1's may be a text
-    solutions = [messages_of(extra.get("solution")) for extra in extras if isinstance(extra, dict)]
-    return ["\n".join(each["content"] for each in messages) for messages in solutions if messages]
 
 
 def _card(recipe: Recipe) -> speed.Card | None:

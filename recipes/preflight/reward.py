@@ -251,8 +251,12 @@ def _check_sources(
 
     problems = check(noted(), **arguments) if callable(check) else []
     if problems:
-        numbers = [int(row[1]) if (row := _ROW.match(problem)) else 0 for problem in problems]
-        lines = _lines_of_rows(file, numbers)
+        numbers = [int(named[1]) if (named := _ROW.match(problem)) else 0 for problem in problems]
+        lines = {}  # of the user's file that the rows, counted from 1, were converted from
+        for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
+            extra = row.get("extra_info") or {}
+            if number in numbers and {"file", "line"} <= extra.keys():
+                lines[number] = f"line {extra['line']} of {extra['file']}; "
         more = [lines.get(number, "") + problem for number, problem in zip(numbers[1:], problems[1:], strict=True)]
         raise RecipeError(
             "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more]),
@@ -260,16 +264,6 @@ def _check_sources(
             fix=FIX_ROWS if numbers[0] else FIX_MACHINE,
         )
     return notes
-
-
-def _lines_of_rows(file: str, numbers: Sequence[int]) -> dict[int, str]:
-    """`line 31 of my.jsonl; ` for rows, counted from 1, that were converted from a user's file."""
-    lines = {}
-    for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
-        extra = row.get("extra_info") or {}
-        if number in numbers and {"file", "line"} <= extra.keys():
-            lines[number] = f"line {extra['line']} of {extra['file']}; "
-    return lines
 
 
 def gold_answers(row: Call) -> list[str]:

@@ -70,8 +70,7 @@ class Child:
         total = 0.0
         for process in self._known:
             with suppress(*_GONE):
-                times = process.cpu_times()
-                total += times.user + times.system
+                total += sum(process.cpu_times()[:2])
         return total
 
     def stop(self, terminate_s: float = 15.0, abort: Callable[[], bool] = lambda: False) -> None:
@@ -104,10 +103,9 @@ class Child:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    try:
+    with suppress(*_GONE):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except _GONE:
-        return False
+    return False
 
 
 def _send(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -225,7 +225,10 @@ class BestCheckpoint:
         self._held_out = partial(held_out, run_dir(recipe.experiment), recipe)
         call = reward_call(recipe)
         reward = [call and reward_digest(*call, recipe.engine), recipe.worker.reward.overlong_buffer.model_dump()]
-        self._chosen_by = {"reward": json_sha256(reward), "validation": _validation_digest(recipe)}
+        asked = [prompt_column(recipe), answer_column(recipe), prompt_template(recipe), recipe.data.max_response_length]
+        sampling = recipe.worker.rollout.val_override_config.model_dump()
+        questions = [rows_digest(recipe, "data.val_files"), asked, sampling]
+        self._chosen_by = {"reward": json_sha256(reward), "validation": json_sha256(questions)}
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
@@ -243,13 +246,6 @@ class BestCheckpoint:
         else:
             shown = f"{measure} {number(value)}, kept in {relative_to_cwd(kept)}"
             self._log(f"best so far: step {step.step}, validation {shown}")
-
-
-def _validation_digest(recipe: Recipe) -> str:
-    """A digest of a validation's questions and sampling: rows, columns, longest response and settings."""
-    read = [prompt_column(recipe), answer_column(recipe), prompt_template(recipe), recipe.data.max_response_length]
-    sampling = recipe.worker.rollout.val_override_config.model_dump()
-    return json_sha256([rows_digest(recipe, "data.val_files"), read, sampling])
 
 
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:

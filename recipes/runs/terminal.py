@@ -38,6 +38,8 @@ def step_line(step: Step, total: int | None, left: str = "") -> str:
     """The metrics of a step in one line, of so many in `total`; `left` is as `time_left` returns it."""
     accuracy, speed = step.get(TRAINING_ACCURACY), step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
+    times = {name: sum(step.get(key) or 0.0 for key in keys) for name, keys in TIMINGS}
+    phases = ", ".join(f"{name} {spent:.1f}" for name, spent in times.items() if spent >= _SHOWN_FROM_S)
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
@@ -46,16 +48,10 @@ def step_line(step: Step, total: int | None, left: str = "") -> str:
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
         f"{speed:,.0f} tokens/s/GPU" if speed is not None else "- tokens/s/GPU",
-        _times(step),
+        f"{seconds(step):.1f} s" + (f" ({phases})" if phases else ""),
         left,
     ]
     return " | ".join(filter(None, parts))
-
-
-def _times(step: Step) -> str:
-    phases = {name: sum(step.get(key) or 0.0 for key in keys) for name, keys in TIMINGS}
-    shown = ", ".join(f"{name} {spent:.1f}" for name, spent in phases.items() if spent >= _SHOWN_FROM_S)
-    return f"{seconds(step):.1f} s" + (f" ({shown})" if shown else "")
 
 
 def validation_line(step: Step, over_questions: Measured | None = None) -> str | None:
