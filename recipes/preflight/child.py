@@ -30,14 +30,10 @@ def ask(
 ) -> Any:
     """Call a module-level function in a child process; return its result, which must fit JSON.
 
-    After each `SILENCE` seconds a line on standard error names the step that is waited for.
+    After each `SILENCE` seconds a line on standard error names the step that is waited for. `limit_s` is the longest
+    time until the process names its first step, and of all of them without `step_limit_s`, that of each.
 
-    Args:
-        limit_s: the longest time until the process names its first step, and of all of them without `step_limit_s`.
-        where, fix: fields of the error that is raised if the process ends without an answer or exceeds a limit.
-        step_limit_s: the longest time of each step that it names.
-
-    Raises RecipeError without an answer, or as the function raises it, with `where` appended.
+    Raises RecipeError, with `where` and `fix`, without an answer in time, or as the function raises it.
     """
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     given: bytes | None = pickle.dumps((function, arguments))

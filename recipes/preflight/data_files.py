@@ -143,8 +143,7 @@ MOST_DROPPED = 0.1
 def check_prompt_lengths(recipe: Recipe) -> list[str]:
     """Remark on training prompts that are longer than data.max_prompt_length.
 
-    Prompts are not counted if the tokenizer is not on this machine or the prompt column is the user's own, and
-    here only without images.
+    They are counted here where they have no images, the tokenizer is on this machine, and the column is not the user's.
 
     Raises RecipeError where too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and
     the user did not set data.filter_overlong_prompts.

@@ -25,12 +25,9 @@ LONGEST_TMPDIR = 35
 
 
 def make_usable(environ: MutableMapping[str, str]) -> list[str]:
-    """Replace a TMPDIR too long for Ray's sockets and a home that takes no caches, with a remark on each.
-
-    `RAY_ADDRESS=local`, which is Ray's word for no cluster, is left out.
-    """
+    """Replace a TMPDIR too long for Ray's sockets and a home that takes no caches, with a remark on each."""
     remarks = []
-    if environ.get("RAY_ADDRESS") == "local":
+    if environ.get("RAY_ADDRESS") == "local":  # Ray's word for no cluster
         del environ["RAY_ADDRESS"]
     if len(environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
         remarks.append(f"TMPDIR has over {LONGEST_TMPDIR} characters, too long for Ray's sockets: /tmp is used instead")

@@ -150,13 +150,7 @@ def try_reward(
     *,
     ours: bool = False,
 ) -> list[str]:
-    """Remarks on a reward's answers to empty, broken and gold responses.
-
-    Args:
-        location: file.py or file.py:function.
-        arguments: the reward's further keyword arguments.
-        filter_key: the part of the reward's answers by which dynamic sampling drops groups.
-        ours: true for a reward of the repository, not the user's own.
+    """Remarks on a reward's answers to empty, broken and gold responses; `ours` is one of the repository.
 
     Raises RecipeError for the first answer that the trainer could not use, or where our reward does not fit the data.
     """

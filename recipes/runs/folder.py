@@ -75,14 +75,9 @@ def lock_run(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFi
 
 
 def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Write what this attempt runs; an older attempt's differing configuration is kept under a number.
+    """Write the recipe, as YAML, and the command of this attempt, with variables beyond the launcher's own.
 
-    Args:
-        config: the resolved recipe, as YAML.
-        command: the trainer's argument vector.
-        environment: variables that the trainer gets beyond the launcher's own.
-
-    Returns the length of the log so far, where this attempt's part begins.
+    An older attempt's differing configuration is kept under a number. Returns the length of the log so far.
     """
     if files.config.is_file() and files.config.read_text(encoding="utf-8") != config:
         numbers = (file.suffixes[0].removeprefix(".") for file in files.folder.glob("config.*.yaml"))

@@ -59,24 +59,17 @@ class Unknown(Exception):
 
 
 class Evidence:
-    """Facts for the rules, kept while a run grows: a new step costs the same after any number of steps.
-
-    Args:
-        history: every step so far, those that only validate included.
-        recipe: None where its file cannot be read.
-        validations: by step; step 0 is the model before training.
-        since: the first step whose validation compares with the last one; training scores compare after it.
-    """
+    """Facts for the rules, kept while a run grows: a new step costs the same after any number of steps."""
 
     def __init__(
         self,
-        history: Iterable[Step] = (),
-        recipe: Recipe | None = None,
-        validations: Mapping[int, Measured] | None = None,
-        since: int = 0,
+        history: Iterable[Step],
+        recipe: Recipe | None,  # None where its file cannot be read
+        validations: Mapping[int, Measured],  # by step; step 0 is the model before training
+        since: int = 0,  # the first step whose validation compares with the last one; training scores compare after it
     ) -> None:
         self.history: list[Step] = []
-        self.recipe, self.since, self.validations = recipe, since, dict(validations or {})
+        self.recipe, self.since, self.validations = recipe, since, dict(validations)
         self.broken: dict[str, int] = {}  # metric -> the last step at which it was no number
         self.stand_in = recipe is not None and stands_in(recipe)
         self._kept: dict[tuple[str, ...], tuple[Callable[[Step], float | None], Series]] = {}

@@ -103,11 +103,9 @@ def _figures(run: Run, measure: str) -> dict[str, dict[str, Series]]:
 def curves(
     runs: Mapping[str, Run], held_out: Sequence[dict[int, Interval]], measure: str
 ) -> Iterator[tuple[str, Markup]]:
-    """Title and SVG of each figure that runs have numbers for; the held-out results are in the first.
+    """Title and SVG of each figure that runs have numbers for, by the names of their curves.
 
-    Args:
-        runs: by the name that the curves have; a single run needs none.
-        held_out: step -> mean, for each run.
+    The first has the held-out results, means by step for each run.
     """
     import matplotlib as mpl
     from markupsafe import Markup

@@ -271,14 +271,9 @@ def train(
     limit_s: float,
     console: Console,
 ) -> Outcome:
-    """Start the trainer and watch it until it ends.
+    """Start the trainer by its command, with variables besides the launcher's, and watch it until it ends.
 
-    Args:
-        command: the trainer's argument vector.
-        variables: its environment variables besides the launcher's.
-        history: the steps up to the checkpoint that it resumes from.
-        total: steps of the run, where known.
-        limit_s: the watchdog's limit.
+    `history` has the steps up to the checkpoint that it resumes from; `total` is the number of steps, where known.
     """
     most, checkpoints = mismatch_bound(recipe, os.environ), Path(str(recipe.trainer.save_checkpoint_path))
     withdraw_stop(checkpoints)

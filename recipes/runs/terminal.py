@@ -98,19 +98,13 @@ class LastingOutput:
 
 
 class Progress:
-    """Prints lines: phases, steps, validations, and after a silence the current activity and how long it has taken.
-
-    Args:
-        total: steps of the run, where known.
-        held_out: returns the validation of a step.
-        clock: returns the time in seconds.
-    """
+    """Prints lines: phases, steps, validations, and after a silence the current activity and its seconds so far."""
 
     def __init__(
         self,
         console: Console,
-        total: int | None,
-        held_out: Callable[[Step], Measured | None] = lambda step: None,
+        total: int | None,  # steps of the run, where known
+        held_out: Callable[[Step], Measured | None] = lambda step: None,  # gives the validation of a step
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._total, self._held_out, self._clock = console, total, held_out, clock
