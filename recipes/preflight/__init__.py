@@ -75,11 +75,11 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
                 fix = "write the text into a file, and give that file's path"
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
-    if recipe.engine == "verl":
-        versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
-        found = []
-    else:
+    found = []
+    if recipe.engine == "easyr1":
         found = source.check(os.environ, recipe.hardware == "cpu")
+    else:
+        versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
     return [*found, *remarks(recipe), *machine.check_kernels(recipe)]
 
 
@@ -107,10 +107,10 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
         except RecipeError as error:
             result.errors.append(error)
             unusable.add(name)
-            continue
-        if isinstance(found, resume.Start):
-            result.start, found = found, [*found.remarks]
-        result.remarks += found
+        else:
+            if isinstance(found, resume.Start):
+                result.start, found = found, [*found.remarks]
+            result.remarks += found
     return result
 
 

@@ -129,8 +129,9 @@ def check_disk(recipe: Recipe) -> list[str]:
             where=str(nearest),
             fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
         )
-    unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
-    return [unknown] if saves and not one else []
+    if saves and not one:
+        return ["the model's size is not known here: its checkpoints are not held against the disk"]
+    return []
 
 
 SECTION = "docs/INSTALLATION.md, packed attention"

@@ -24,8 +24,10 @@ from recipes.config.schema import leaves
 from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import (
     EVERYTHING,
+    EXTRA,
     LAYOUTS,
     MODEL,
+    OPTIMIZER,
     Checkpoint,
     Expected,
     checkpoint_at,
@@ -33,6 +35,7 @@ from recipes.engines.checkpoints import (
     last_checkpoint,
     resumable,
     saved_steps,
+    step_of,
     whole_model,
 )
 from recipes.errors import RecipeError
@@ -168,7 +171,8 @@ CHANGED = "changed"
 BEGUN_ANEW = ".begun_anew"
 """Folder beside the checkpoints: links to steps without dataloader state, for a run that starts its data over."""
 GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
-VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
+VERL_PARTS = {MODEL: "model", OPTIMIZER: "optimizer", EXTRA: "extra"}
+"""Part of a checkpoint -> verl's name of it."""
 
 
 def folder(recipe: Recipe) -> Path:
@@ -213,16 +217,17 @@ class Start:
     def other_content(self) -> list[Change]:
         return [change for change in self.changes if change.content]
 
+    @property
+    def lacking(self) -> str:
+        """The parts that the checkpoint was saved without, in words."""
+        names = {OPTIMIZER: "the optimiser's state", EXTRA: "schedule and random state"}
+        return " and ".join(words for part, words in names.items() if part not in self.parts)
+
 
 def start(recipe: Recipe) -> Start:
     """The start of a run, by the files that are there now. Raises RecipeError where none can be resumed."""
     named = recipe.trainer.load_checkpoint_path
-    if named:
-        checkpoint = _named(recipe, Path(named))
-    elif recipe.trainer.find_last_checkpoint:
-        checkpoint = None
-    else:
-        return Start(None)
+    checkpoint = _named(recipe, Path(named)) if named else None
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
@@ -268,8 +273,8 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
 
 def _named(recipe: Recipe, step: Path) -> Checkpoint:
     """The checkpoint that trainer.load_checkpoint_path names."""
-    number = re.fullmatch(r"global_step_(\d+)", step.name)
-    found = checkpoint_at(step.parent, int(number.group(1))) if number else None
+    number = step_of(step.name)
+    found = checkpoint_at(step.parent, number) if number is not None else None
     if found is None or not (step / "actor").is_dir():
         what = f"{step} is not a checkpoint: it has no folder actor"
         raise recipe.error(what, GIVE_STEP, "trainer.load_checkpoint_path")
@@ -284,61 +289,44 @@ def check_resume(recipe: Recipe) -> Start:
     place, anyway = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
         if saved := saved_steps(place):
-            raise RecipeError(
-                f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over "
-                "them",
-                where=str(place),
-                fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
+            what = (
+                f"the folder has checkpoints (last: step {saved[-1]}) that a new run, with RESUME off, would write over"
             )
+            fix = "choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away"
+            raise RecipeError(what, where=str(place), fix=fix)
         return Start(None)
     begin = start(recipe)
     if begin.checkpoint is None:
         none = f"RESUME=changed, but {place} has no checkpoint: the run begins with its first step"
         return replace(begin, remarks=(none,)) if anyway else begin
-    _refuse_impossible(recipe, begin)
+    step, where = begin.checkpoint.step, str(begin.checkpoint.folder)
     different = begin.other_content
-    if (different or begin.unknown) and not anyway:
-        raise RecipeError(
-            begin.unknown
-            or "the checkpoints are another run's: " + "; ".join(change.described for change in different),
-            where=str(place if not recipe.trainer.load_checkpoint_path else begin.checkpoint.folder),
-            fix=f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with what "
-            "is new",
-        )
-    remarks = [f"{problem}: not gone on from" for problem in begin.problems]
-    remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
-    if anyway and begin.unknown:
-        remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
-    if lacking := _lacking(begin):
-        remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
-    remarks += [f"changed: {change.described}: {change.effect}" for change in different]
-    remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
-    return replace(begin, remarks=tuple(remarks))
-
-
-def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
-    assert begin.checkpoint is not None
-    for change in begin.other_content:
+    for change in different:
         if why := why_fixed(change.name):
             # Where the model changed, the new run trains the one that was given, not the checkpoint's.
             anew = _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint)
-            raise RecipeError(
-                f"a resumed run cannot change this: {change.described}: {why}",
-                where=str(begin.checkpoint.folder),
-                fix=f"keep the old one, or {anew}",
-            )
-    if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
+            what = f"a resumed run cannot change this: {change.described}: {why}"
+            raise RecipeError(what, where=where, fix=f"keep the old one, or {anew}")
+    if begin.lacking and not LAYOUTS[recipe.engine].takes_parts:
+        what = f"step {step} was saved without {begin.lacking}, which EasyR1 always opens"
+        raise RecipeError(what, where=where, fix=_begin_anew(recipe, begin.checkpoint))
+    if (different or begin.unknown) and not anyway:
+        named = "; ".join(change.described for change in different)
         raise RecipeError(
-            f"step {begin.checkpoint.step} was saved without {_lacking(begin)}, which EasyR1 always opens",
-            where=str(begin.checkpoint.folder),
-            fix=_begin_anew(recipe, begin.checkpoint),
+            begin.unknown or f"the checkpoints are another run's: {named}",
+            where=where if recipe.trainer.load_checkpoint_path else str(place),
+            fix=f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with the "
+            "new content",
         )
-
-
-def _lacking(begin: Start) -> str:
-    """The parts that a checkpoint was saved without, in words."""
-    names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
-    return " and ".join(words for part, words in names.items() if part not in begin.parts)
+    remarks = [f"{problem}: not gone on from" for problem in begin.problems]
+    remarks.append(f"resuming from step {step}, in {where}")
+    if begin.unknown:
+        remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
+    if begin.lacking:
+        remarks.append(f"step {step} was saved without {begin.lacking}: these begin anew, with its weights")
+    remarks += [f"changed: {change.described}: {change.effect}" for change in different]
+    remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
+    return replace(begin, remarks=tuple(remarks))
 
 
 def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
@@ -365,8 +353,8 @@ def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
-    if _lacking(begin) and recipe.engine == "verl":
-        held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
+    if begin.lacking and recipe.engine == "verl":
+        held = [name for part, name in VERL_PARTS.items() if part in begin.parts]
         changes["verl"] = {**recipe.verl, "actor_rollout_ref.actor.checkpoint.load_contents": held}
     if any(change.effect == DATA_ANEW for change in begin.changes):
         step = folder(recipe) / BEGUN_ANEW / begin.checkpoint.folder.name
