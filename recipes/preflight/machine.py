@@ -152,10 +152,11 @@ def check_kernels(recipe: Recipe) -> list[str]:
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
     if actor.padding_free and attention in CANNOT_PACK:
-        key, gpus_fix = "worker.actor.padding_free", f"PADDING_FREE away, or install flash-attn ({SECTION})"
+        key, shown = "worker.actor.padding_free", attention or "flash_attention_2"
+        fix = f"leave {key} and PADDING_FREE away, or install flash-attn ({SECTION})"
         raise recipe.error(
-            f"{key} packs responses, and the attention {attention or 'flash_attention_2'} cannot keep them apart here",
-            "set PADDING_FREE=false" if on_cpus else f"leave {key} and {gpus_fix}",
+            f"{key} packs responses, and the attention {shown} cannot keep them apart here",
+            "set PADDING_FREE=false" if on_cpus else fix,
             key,
         )
     if on_cpus or actor.padding_free or packing.by_user:
