@@ -13,8 +13,11 @@ from recipes.files import Tail
 from recipes.yaml_text import read
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
-_VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
+_PREFIX = re.compile(
+    r"(?P<ray>(?:\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?)*)"
+    r"(?P<vllm>(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?(?P<text>.*)",
+    re.DOTALL,
+)
 
 DATA = read(Path(__file__).with_suffix(".yaml"))
 PHASES: dict[str, str] = DATA["phases"]
@@ -30,15 +33,9 @@ class Line(NamedTuple):
 
 def clean(raw: str) -> Line:
     """Strip colours, one or more of Ray's `(Name pid=1)`, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
-    text = _ANSI.sub("", raw)
-    speaker = ""
-    while match := _SPEAKER.match(text):
-        speaker += match.group().strip()
-        text = text[match.end() :]
-    if match := _VLLM.match(text):
-        speaker += "vllm"
-        text = text[match.end() :]
-    return Line(speaker, text.rstrip())
+    line = _PREFIX.fullmatch(_ANSI.sub("", raw))
+    assert line is not None  # every part may be empty
+    return Line(line["ray"].strip() + "vllm" * bool(line["vllm"]), line["text"].rstrip())
 
 
 class LogReader:
