@@ -171,16 +171,6 @@ def validation(step: Step) -> Validation | None:
     return None
 
 
-def validations(history: Iterable[Step]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """(measure, data source) -> (step, value) of each validation, in order."""
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for step in history:
-        if validated := validation(step):
-            for source, value in validated.means.items():
-                found.setdefault((validated.measure, source), []).append((step.step, value))
-    return found
-
-
 def seconds(step: Step) -> float:
     """Seconds that a step took, with its validation and its save."""
     return (step.get("timing_s/step") or 0.0) + (step.get("timing_s/testing") or 0.0)
@@ -264,7 +254,7 @@ class Measured(NamedTuple):
     different: int  # number of different ones
 
 
-Each = TypeVar("Each", ScoredFile, Measured)
+Each = TypeVar("Each", ScoredFile, Measured, Validation)
 
 
 def of_last_measure(validations: Mapping[int, Each]) -> dict[int, Each]:
