@@ -102,7 +102,9 @@ class Compared:
         places = {place for side in self.sides for place in side.files}
         for place in sorted(places, key=lambda each: (isinstance(each, str), each)):
             files = [side.files.get(place) for side in self.sides]
-            rows.append((str(place), *(_mean(file, name_measure=several) for file in files)))
+            means = [shown(file.measures.mean, file.measure) if file else "-" for file in files]
+            named = [f"{file.measure} " if file and several else "" for file in files]
+            rows.append((str(place), *map("".join, zip(named, means, strict=True))))
         for name in TRAINING if self.runs else ():
             series = [side.run.series(*SHOWN[name]) if side.run else [] for side in self.sides]
             rows.append((f"last {name}", *(number(values[-1][1] if values else None) for values in series)))
@@ -122,12 +124,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(map(str.rstrip, lines))
-
-
-def _mean(file: ScoredFile | None, *, name_measure: bool) -> str:
-    if file is None:
-        return "-"
-    return (f"{file.measure} " if name_measure else "") + shown(file.measures.mean, file.measure)
 
 
 def _verdict(first: Side, second: Side, notes: list[str]) -> str:
