@@ -21,7 +21,7 @@ _PREFIX = re.compile(
 
 DATA = read(Path(__file__).with_suffix(".yaml"))
 PHASES: dict[str, str] = DATA["phases"]
-"""What the trainer prints when a phase begins -> what a user reads."""
+"""A line of the trainer at which a phase begins -> the phase as a user reads it."""
 
 
 class Line(NamedTuple):
