@@ -20,7 +20,7 @@ from recipes.evaluation.options import Options
 from recipes.evaluation.report import Result
 from recipes.from_python import function_location, rows_file
 from recipes.paths import relative_to_cwd, run_dir
-from recipes.runs.metrics import Step, read_history, validations
+from recipes.runs.metrics import Step, of_last_measure, read_history, validation
 
 if TYPE_CHECKING:
     import pandas
@@ -38,7 +38,12 @@ class TrainingResult:
     @property
     def validations(self) -> dict[str, list[tuple[int, float]]]:
         """Data source -> [(step, value)]: accuracy of its questions, or their score where the reward states none."""
-        return {source: values for (_, source), values in validations(self.steps).items()}
+        logged = of_last_measure({step.step: found for step in self.steps if (found := validation(step))})
+        sources = dict.fromkeys(source for each in logged.values() for source in each.means)
+        return {
+            source: [(step, each.means[source]) for step, each in logged.items() if source in each.means]
+            for source in sources
+        }
 
     @property
     def history(self) -> pandas.DataFrame:

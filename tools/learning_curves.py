@@ -18,7 +18,7 @@ from recipes.paths import relative_to_cwd
 from recipes.responses.files import pair
 from recipes.runs.compare import settings_that_differ
 from recipes.runs.folder import ATTEMPT, read
-from recipes.runs.validations import read_validations
+from recipes.runs.metrics import read_validations
 from recipes.statistics import Interval, Paired, mean_over_seeds
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

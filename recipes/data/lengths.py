@@ -1,7 +1,7 @@
 """Prompt lengths in tokens, as the trainer counts them.
 
-The counts are cached for each tokenizer, because importing transformers takes seconds. recipes/preflight/images.py
-counts prompts with images.
+The counts are cached for each tokenizer, because importing transformers takes seconds.
+recipes/preflight/data_files.py counts prompts with images.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
-from recipes.preflight import cluster, data_files, images, machine, memory, model, resume, reward, tools
+from recipes.preflight import cluster, data_files, machine, memory, model, resume, reward, tools
 
 Check = Callable[[Recipe], list[str] | resume.Start]
 
@@ -39,7 +39,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "disk": (machine.check_disk, ("machine", "model")),
     "reward": (reward.check_reward, ("data",)),
     "weights": (model.check_weights, ("model",)),
-    "images": (images.check_images, ("data", "model")),
+    "images": (data_files.check_images, ("data", "model")),
 }
 """Check -> (the function, the checks that must have passed before it says anything of use); quick ones first.
 
@@ -64,10 +64,7 @@ TEXTS = ("data.system_prompt", "data.format_prompt")
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
-    attention; return remarks.
-
-    Args:
-        plan_only: whether nothing is started here, so that the GPUs need not be here either.
+    kernels; return remarks. With `plan_only` nothing is started here, and the GPUs need not be here.
     """
     if not plan_only:
         refuse_planned(recipe)
@@ -78,13 +75,12 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
                 fix = "write the text into a file, and give that file's path"
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
-    if recipe.engine == "verl":
-        versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
-        found = []
-    else:
+    found = []
+    if recipe.engine == "easyr1":
         found = source.check(os.environ, recipe.hardware == "cpu")
-    machine.check_liger(recipe)
-    return [*found, *remarks(recipe), *machine.check_attention(recipe)]
+    else:
+        versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
+    return [*found, *remarks(recipe), *machine.check_kernels(recipe)]
 
 
 def refuse_planned(recipe: Recipe) -> None:
@@ -111,10 +107,10 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
         except RecipeError as error:
             result.errors.append(error)
             unusable.add(name)
-            continue
-        if isinstance(found, resume.Start):
-            result.start, found = found, [*found.remarks]
-        result.remarks += found
+        else:
+            if isinstance(found, resume.Start):
+                result.start, found = found, [*found.remarks]
+            result.remarks += found
     return result
 
 
@@ -122,10 +118,7 @@ def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
     Of a plan for GPUs that are not here, only memory and what the engine can do are checked, and the data if no file of
-    it is missing.
-
-    Args:
-        skip: checks to leave out; a plan can be made before several machines are named.
+    it is missing. A plan can be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
     if recipe.resolution.planned_gpus is not None:

@@ -28,17 +28,12 @@ def ask(
     fix: str,
     step_limit_s: float | None = None,
 ) -> Any:
-    """Call a module-level function with these arguments in a child process; return its result, which must fit JSON.
+    """Call a module-level function in a child process; return its result, which must fit JSON.
 
-    After `SILENCE` seconds a line on standard error says what is waited for.
+    After each `SILENCE` seconds a line on standard error names the step that is waited for. `limit_s` is the longest
+    time until the process names its first step, and of all of them without `step_limit_s`, that of each.
 
-    Args:
-        limit_s: the longest time until the process names its first step, and of all of them without `step_limit_s`.
-        where, fix: fields of the error that is raised if the process ends without an answer or exceeds a limit.
-        step_limit_s: the longest time of each step that it names.
-
-    Raises:
-        RecipeError: the process gives no answer, or the function raises this error, to which `where` is appended.
+    Raises RecipeError, with `where` and `fix`, without an answer in time, or as the function raises it.
     """
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     given: bytes | None = pickle.dumps((function, arguments))
@@ -78,12 +73,11 @@ def _last_step(errors: bytes) -> str:
 
 
 def main() -> None:
-    """Answer `ask`; what the function prints goes to standard error."""
+    """Answer `ask`; prints of the function go to standard error."""
     function, arguments = pickle.load(sys.stdin.buffer)
     standard_output, sys.stdout = sys.stdout, sys.stderr
-    answer, raised = None, None
     try:
-        answer = function(*arguments)
+        answer = [function(*arguments), None]
     except RecipeError as error:
-        raised = {"what": error.what, "where": error.where, "fix": error.fix}
-    print(_MARK + json.dumps([answer, raised]), file=standard_output, flush=True)
+        answer = [None, {"what": error.what, "where": error.where, "fix": error.fix}]
+    print(_MARK + json.dumps(answer), file=standard_output, flush=True)

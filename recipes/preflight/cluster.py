@@ -34,17 +34,13 @@ def named() -> str | None:
 
 def check_cluster(recipe: Recipe) -> list[str]:
     """Raise where the recipe needs several machines and no cluster is named, or `RAY_WAIT_MINUTES` is no number."""
-    address = named()
-    if not address and recipe.trainer.nnodes == 1:
-        return []
-    if not address:
-        raise RecipeError(
-            f"trainer.nnodes is {recipe.trainer.nnodes}, but no Ray cluster is named",
-            where=f"variable {ADDRESS}",
-            fix=f"set it to HOST:PORT of the head node; {HOW}",
-        )
-    wait_minutes()
-    return [f"Ray's machines at {address} need this repository, data, model and artifacts at the same paths"]
+    if address := named():
+        wait_minutes()
+        return [f"Ray's machines at {address} need this repository, data, model and artifacts at the same paths"]
+    if recipe.trainer.nnodes > 1:
+        what = f"trainer.nnodes is {recipe.trainer.nnodes}, but no Ray cluster is named"
+        raise RecipeError(what, where=f"variable {ADDRESS}", fix=f"set it to HOST:PORT of the head node; {HOW}")
+    return []
 
 
 def wait_minutes() -> float:
@@ -65,20 +61,22 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
     deadline = time.monotonic() + 60 * minutes
     while True:
         nodes = alive_nodes(address)
-        if recipe.hardware == "cpu" and any(count < gpus for _, count in nodes or ()):
+        counts = [count for _, count in nodes or ()]
+        shown = ", ".join(f"{host}: {count}" for host, count in nodes or ()) or "no node"
+        if recipe.hardware == "cpu" and min(counts, default=gpus) < gpus:
             raise RecipeError(
-                f"a node of the Ray cluster has fewer than {gpus} slots, which Ray calls GPUs ({_shown(nodes)})",
+                f"a node of the Ray cluster has fewer than {gpus} slots, which Ray calls GPUs ({shown})",
                 where=f"{ADDRESS}={address}",
                 fix=f"start Ray there by {SCRIPT}, which counts GPUS_PER_NODE slots where there is no GPU, or with "
                 f"--num-gpus={gpus}; or unset {ADDRESS} to train on this machine alone",
             )
-        fitting = sum(count >= gpus for _, count in nodes or ())
+        fitting = sum(count >= gpus for count in counts)
         if fitting >= wanted:
             log(f"the Ray cluster at {address} has its {wanted} machines")
             return
         state = f"nothing answers at {address}"
         if nodes is not None:
-            state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({_shown(nodes)})"
+            state = f"{fitting} of {wanted} machines with {gpus} GPUs are in the Ray cluster ({shown})"
         if time.monotonic() > deadline:
             what = f"{state}, after {minutes:g} minutes"
             raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"{HOW}; {WAIT} waits longer{alone}")
@@ -86,10 +84,6 @@ def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
             log(f"waiting up to {minutes:g} minutes: {state}{alone}")
             logged = state
         time.sleep(POLL_S)
-
-
-def _shown(nodes: list[tuple[str, int]] | None) -> str:
-    return ", ".join(f"{host}: {count}" for host, count in nodes or ()) or "no node"
 
 
 def alive_nodes(address: str) -> list[tuple[str, int]] | None:
@@ -116,15 +110,14 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
 
 
 def _answers(address: str) -> bool:
-    """Return whether a cluster answers `ray health-check`; where none does, `ray.init` would retry.
+    """True where a cluster answers `ray health-check`; where none does, `ray.init` would retry.
 
     Raises RecipeError where the cluster requires another token, or `auto` finds none.
     """
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
+    ray_health = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
+    command = [*ray_health, "--address", address]
     try:
-        done = subprocess.run(
-            [*command, "--address", address], capture_output=True, text=True, timeout=HEALTH_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HEALTH_S, check=False)
     except subprocess.TimeoutExpired:
         return False
     if "AuthenticationError" in done.stderr:
@@ -134,14 +127,13 @@ def _answers(address: str) -> bool:
             fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
         )
     if "Could not find any running Ray instance" in done.stderr:
-        raise RecipeError(
-            "no Ray cluster runs on this machine", where=f"{ADDRESS}={address}", fix=f"unset it, or {HOW}"
-        )
+        what = "no Ray cluster runs on this machine"
+        raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"unset it, or {HOW}")
     return done.returncode == 0
 
 
 def job_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make Ray pass `variables` to the trainer's workers on every node; empty without a cluster.
+    """Variables that make Ray pass `variables` to the trainer's workers on every node; none without a cluster.
 
     Workers inherit the environment of their node's Ray, which was started before the run. Ray merges the JSON in
     `JOB` into the job's runtime environment (`ray.init`), as its own job submission does.

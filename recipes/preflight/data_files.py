@@ -1,26 +1,32 @@
-"""Checks of the data files: readable, with the engine's columns, enough rows, and prompts within the limit."""
+"""Checks of the data files: readable, with the engine's columns, enough rows, usable images, prompts within the limit.
+
+Every image is opened, and the model's own processor counts the tokens of every row by the sizes of its images.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import used_rows
-from recipes.data.lengths import count_split
-from recipes.data.rows import find_manifest, read_rows, row_count
+from recipes.data.lengths import count_split, picture_tokens
+from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows, row_count, structured
 from recipes.data.splits import Prompts
-from recipes.engines.columns import chat_of, engine_columns, prompt_column
-from recipes.errors import RecipeError, first_line
-from recipes.model_files import local_model, positions
+from recipes.engines.columns import chat_of, engine_columns, prompt_column, prompt_template
+from recipes.errors import RecipeError, counted, first_line
+from recipes.model_files import PROCESSORS, local_model, positions
+from recipes.preflight.child import ask
+from recipes.preflight.model import fast_tokenizer, given_template
 from recipes.preflight.tools import prompt_schemas
 from recipes.written import written
 
 
 def files(recipe: Recipe, key: str | None = None) -> list[PathKey]:
-    """The data files on this machine, training files first; if `key` is given, only the files of that key."""
+    """The data files on this machine, training files first; with `key`, only the files of that key."""
     return [each for each in path_keys(recipe) if each.kind == "data" and not each.on_hub and key in (None, each.key)]
 
 
@@ -64,21 +70,18 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
-    """Remarks on prompts: repeated ones, ones with a chat template's marks, ones to train and validate on both, and
-    ones that lack a part of their question.
-
-    The data of a task of this repository is not read: it is made without them.
-    """
+    """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
     parts, marked, hidden = {}, Counter[str](), Counter[str]()
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
         for key in files(recipe, f"data.{part}_files"):
             if (manifest := find_manifest(Path(key.path))) and manifest.task not in ("", "custom"):
                 return []
-            column, pictures = prompt_column(recipe), recipe.data.image_key
-            for row in read_rows(key.path, (column, pictures, "extra_info", *SHOWN), at_once=256):
+            column, image_key = prompt_column(recipe), recipe.data.image_key
+            for row in read_rows(key.path, (column, image_key, "extra_info", *SHOWN), at_once=256):
                 texts = [str(message.get("content")) for message in chat_of(row.get(column), "")]
-                found.add("", texts, [_picture(image) for image in row.get(pictures) or ()])
+                held = [_held(image) for image in row.get(image_key) or ()]
+                found.add("", texts, [each if isinstance(each, bytes) else str(each).encode() for each in held])
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
                 hidden.update(_hidden(row, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
@@ -101,13 +104,13 @@ def _hidden(row: dict[str, Any], text: str) -> list[str]:
     extra = row.get("extra_info")
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
-    parts = {name: list(value.values()) if isinstance(value, dict) else value for name, value in there.items() if value}
+    parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
     return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]
 
 
-def _picture(image: Any) -> bytes:
-    value = image if not isinstance(image, dict) else image.get("bytes") or image.get("path")
-    return value if isinstance(value, bytes) else str(value).encode()
+def _held(image: Any) -> Any:
+    """The bytes or the path of an image, or of a dict with one of them, as both engines read it."""
+    return image.get("bytes") or image.get("image") or image.get("path") if isinstance(image, dict) else image
 
 
 def _check_columns(recipe: Recipe, key: PathKey) -> None:
@@ -119,13 +122,12 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
     except (pa.ArrowException, OSError) as error:
         what = f"{key.path} cannot be read as parquet: {first_line(error)}"
         raise recipe.error(what, "make the file again", key.key) from error
-    top_level = opened.schema_arrow.names
     # Fields of structs have dotted names, and may be structs themselves.
     paths = [opened.schema.column(index).path for index in range(len(opened.schema))]
     lacking = [name for name in engine_columns(recipe) if not any(f"{path}.".startswith(f"{name}.") for path in paths)]
     if lacking:
         raise recipe.error(
-            f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(top_level)})",
+            f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})",
             f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
             key.key,
         )
@@ -140,26 +142,21 @@ MOST_DROPPED = 0.1
 def check_prompt_lengths(recipe: Recipe) -> list[str]:
     """Remark on training prompts that are longer than data.max_prompt_length.
 
-    Prompts are not counted if the tokenizer is not on this machine or the prompt column is the user's own; `images.py`
-    counts prompts with images.
+    They are counted here where they have no images, the tokenizer is on this machine, and the column is not the user's.
 
     Raises RecipeError where too few prompts are left to fill a step, or more than `MOST_DROPPED` would be dropped and
     the user did not set data.filter_overlong_prompts.
     """
     model, data, keys = recipe.worker.actor.model, recipe.data, files(recipe, "data.train_files")
-    folder = local_model(str(model.tokenizer_path or model.model_path))
-    if recipe.worker.rollout.limit_images or folder is None or not (folder / "tokenizer.json").is_file():
+    folder = fast_tokenizer(recipe)
+    if recipe.worker.rollout.limit_images or folder is None or not all("prompt" in columns(key) for key in keys):
         return []
-    if not all("prompt" in columns(key) for key in keys):
-        return []
-    template, trusted = data.override_chat_template, model.trust_remote_code
     try:
-        text = Path(template).read_text(encoding="utf-8") if template else None
-        schemas = prompt_schemas(recipe)
-        counted = [count_split(Path(key.path), str(folder), text, schemas, trust_remote_code=trusted) for key in keys]
+        given, trusted = (str(folder), given_template(recipe), prompt_schemas(recipe)), model.trust_remote_code
+        counts = [count_split(Path(key.path), *given, trust_remote_code=trusted) for key in keys]
     except (RecipeError, OSError) as error:
         return [f"the prompts are not counted: {first_line(error)}"]
-    lengths, key, drops = sum(counted, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"
+    lengths, key, drops = sum(counts, Counter()), "data.max_prompt_length", "data.filter_overlong_prompts"
     total, over = lengths.total(), sum(count for length, count in lengths.items() if length > data.max_prompt_length)
     if not over:
         return []
@@ -178,3 +175,128 @@ def check_prompt_lengths(recipe: Recipe) -> list[str]:
     if known is not None and enough + data.max_response_length > known:
         fix = f"shorten the prompts, or take a model with more than {known} positions for prompt and response"
     raise recipe.error(what, fix, key)
+
+
+ROWS_AT_ONCE = 64
+MOST_DECODED = 256
+"""Rows of each file whose images are decoded; in all further rows image headers are read and checksums verified."""
+COUNTING_LIMIT_S = 600.0
+
+
+class Row(NamedTuple):
+    """A row with images: its number, counted from 0, its messages, and height and width of each image."""
+
+    number: int
+    messages: list[dict[str, Any]]
+    sizes: list[tuple[int, int]]
+
+
+def check_images(recipe: Recipe) -> list[str]:
+    """Raise for rows whose images cannot be used, and where the prompts have no room for them."""
+    limit, image_key = recipe.worker.rollout.limit_images, recipe.data.image_key
+    read = [key for key in files(recipe) if limit or image_key in columns(key)]
+    chosen = {key: rows for key in read if (rows := _scan(recipe, key.path))}
+    if not chosen:
+        for name in ("data.min_pixels", "data.max_pixels"):
+            if recipe.source_of(name).by_user and recipe.value(name) is not None:
+                raise recipe.error(f"{name} has no effect: no row has an image", f"leave {name} out", name)
+        return []
+    least, most = recipe.data.min_pixels, recipe.data.max_pixels
+    if least and most and least > most:
+        what = f"data.min_pixels {least} is larger than data.max_pixels {most}"
+        raise recipe.error(what, f"set MIN_PIXELS to {most} or less", "data.min_pixels", "data.max_pixels")
+    name = recipe.worker.actor.model.model_path or ""
+    folder = local_model(name)
+    if folder is None or not any((folder / file).is_file() for file in PROCESSORS):
+        if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
+            return [f"{name} is not here yet: whether prompts have room for their images is not known"]
+        on_cpu = recipe.hardware == "cpu"
+        raise recipe.error(
+            f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})",
+            f"set MODEL_PATH to a vision-language model{', such as recipes/tasks/number_game/tiny' * on_cpu}",
+            "worker.actor.model.model_path",
+        )
+    return [remark for key, rows in chosen.items() for remark in _check_room(recipe, key, rows, folder)]
+
+
+def _scan(recipe: Recipe, file: str) -> list[Row]:
+    """The rows of a parquet file that have images, each of which is opened.
+
+    Raises RecipeError for the first row with a broken or too flat image, too many images, another number of images than
+    `<image>` marks, or the model's own marks in its text.
+    """
+    prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
+    limit, found = recipe.worker.rollout.limit_images, list[Row]()
+    for number, row in enumerate(read_rows(file, (prompt_key, image_key), ROWS_AT_ONCE)):
+        messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
+        texts = [str(message.get("content")) for message in messages]
+        places = sum(text.count(IMAGE_MARK) for text in texts)
+        own = next((mark for mark in pictures.MARKS for text in texts if mark in text), "")
+        what, fix = "", "make it again, or leave the row out"
+        if own:
+            what, fix = f"{own} in its prompt, which a chat template writes", f"write {IMAGE_MARK}, or leave it out"
+        elif places != len(images) or len(images) > limit:
+            what = f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}"
+            what += f", and worker.rollout.limit_images is {limit}"
+            fix = f"write one {IMAGE_MARK} into the prompt for each image, and set limit_images to the most of them"
+        sizes = []
+        try:
+            for image in [] if what else images:
+                held = _held(image)
+                if isinstance(held, str):
+                    held = (Path(recipe.data.image_dir or ".") / held.removeprefix("file://")).read_bytes()
+                if not isinstance(held, bytes):
+                    raise ValueError("neither bytes nor a path")
+                picture = pictures.open_image(held)
+                sizes.append((picture.height, picture.width))
+                pictures.check(picture, decode=number < MOST_DECODED)
+        except (OSError, ValueError) as error:
+            what = f"an image that cannot be used: {error}"
+        if what:
+            raise RecipeError(f"row {number} has {what}", where=f"{file}, row {number}, counted from 0", fix=fix)
+        if images:
+            found.append(Row(number, messages, sizes))
+    return found
+
+
+def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> list[str]:
+    """Raise if no prompt fits, or if one does not and long prompts are not dropped; remark if some are dropped."""
+    data, limit = recipe.data, recipe.data.max_prompt_length
+    where = f"{key.path}, the tokens of its {len(rows):,} rows with images by {model}"
+    fix = "is the model a whole vision-language model?"
+    tokens = ask(count, recipe, rows, str(model), limit_s=COUNTING_LIMIT_S, where=where, fix=fix)
+    most, over = max(tokens), sum(each > limit for each in tokens)
+    if not over:
+        return []
+    longest, least = rows[tokens.index(most)], data.min_pixels or 0
+    what = f"the prompt of row {longest.number} has {most:,} tokens with its images, and"
+    enlarged = any(height * width < least for height, width in longest.sizes)
+    fewer = f"MIN_PIXELS, to whose {least:,} it is enlarged" if enlarged else "MAX_PIXELS"
+    fix = f"set MAX_PROMPT_LENGTH={most}, or lower {fewer}"
+    if data.filter_overlong_prompts and over < len(tokens):
+        dropped = f"{counted(over, 'row')} over data.max_prompt_length {limit}: dropped; to keep them"
+        return [f"{key.path}: {what} {dropped} {fix}"]
+    raise recipe.error(
+        f"{key.path}: {what} data.max_prompt_length is {limit}",
+        fix,
+        *(key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels"),
+    )
+
+
+def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
+    """The tokens of each row's prompt: the tokenizer's, with those of its images in the place of their marks.
+
+    Runs in a child process, since the processor imports torch.
+    """
+    from transformers import AutoProcessor
+
+    data = recipe.data
+    processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
+    bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
+    of_image = picture_tokens(processor, {name: pixels for name, pixels in bounds.items() if pixels is not None})
+    texts = [
+        processor.apply_chat_template(structured(row.messages), add_generation_prompt=True, tokenize=False)
+        for row in rows
+    ]
+    lengths = map(len, processor.tokenizer(texts, add_special_tokens=False)["input_ids"])
+    return [length + sum(of_image(*size) - 1 for size in row.sizes) for length, row in zip(lengths, rows, strict=True)]

@@ -25,10 +25,9 @@ LONGEST_TMPDIR = 35
 
 
 def make_usable(environ: MutableMapping[str, str]) -> list[str]:
-    """Replace what no trainer can work with: a TMPDIR too long for Ray's sockets, a home that takes no caches, and
-    `RAY_ADDRESS=local`, which is Ray's word for no cluster. Return a remark on each."""
+    """Replace a TMPDIR too long for Ray's sockets and a home that takes no caches, with a remark on each."""
     remarks = []
-    if environ.get("RAY_ADDRESS") == "local":
+    if environ.get("RAY_ADDRESS") == "local":  # Ray's word for no cluster
         del environ["RAY_ADDRESS"]
     if len(environ.get("TMPDIR", "")) > LONGEST_TMPDIR:
         remarks.append(f"TMPDIR has over {LONGEST_TMPDIR} characters, too long for Ray's sockets: /tmp is used instead")
@@ -102,17 +101,14 @@ def checkpoint_bytes(recipe: Recipe) -> int:
 
 
 def most_checkpoints(recipe: Recipe, saves: int) -> int:
-    """The most checkpoints of this attempt that are on the disk at once, when the attempt saves `saves` of them.
+    """The most checkpoints that are on the disk at once, of an attempt that saves so many.
 
     Both engines delete before they save: `BaseCheckpointManager.ensure_checkpoint_capacity` of verl, EasyR1's
-    `remove_obsolete_ckpt`. A limit of 1 is the exception, with two at once: verl deletes the old one after it saved the
-    new one, and EasyR1 never deletes the best by its own validation. `trainer.keep_best` links one more step, which
-    takes space once the limit has deleted that step.
+    `remove_obsolete_ckpt`. With a limit of 1 there are two: verl deletes the old one after the save, and EasyR1 never
+    deletes the best by its own validation. `trainer.keep_best` keeps one more beyond the limit.
     """
-    trainer = recipe.trainer
-    if trainer.save_limit <= 0:
-        return saves
-    return min(saves, max(2, trainer.save_limit) + trainer.keep_best)
+    limit = recipe.trainer.save_limit
+    return min(saves, max(2, limit) + recipe.trainer.keep_best) if limit > 0 else saves
 
 
 def check_disk(recipe: Recipe) -> list[str]:
@@ -133,8 +129,9 @@ def check_disk(recipe: Recipe) -> list[str]:
             where=str(nearest),
             fix="make room, set ARTIFACTS_DIR or CHECKPOINT_DIR to a larger disk, or lower SAVE_LIMIT",
         )
-    unknown = "the model's size is not known here: whether its checkpoints fit the disk is not checked"
-    return [unknown] if saves and not one else []
+    if saves and not one:
+        return ["the model's size is not known here: its checkpoints are not held against the disk"]
+    return []
 
 
 SECTION = "docs/INSTALLATION.md, packed attention"
@@ -142,8 +139,12 @@ CANNOT_PACK = (None, "eager", "sdpa", "flash_attention_2")
 """Attention that needs flash-attn, or cannot separate packed responses without it; None is verl's own choice."""
 
 
-def check_attention(recipe: Recipe) -> list[str]:
-    """Raise where verl needs flash-attn or packed responses would see each other; remark where padding is kept."""
+def check_kernels(recipe: Recipe) -> list[str]:
+    """Raise where packed responses would see each other or liger is lacking; remark on padding that is kept."""
+    liger = "worker.actor.model.use_liger"
+    if recipe.hardware == "gpu" and recipe.value(liger) and lacks("liger_kernel", os.environ):
+        what = f"{liger} is true, and this machine has no liger-kernel"
+        raise recipe.error(what, f"set {liger} to false, or install it", liger)
     on_cpus = recipe.hardware == "cpu"
     decided = on_cpus and not recipe.source_of("worker.actor.model.override_config").by_user
     if recipe.engine != "verl" or decided or not (on_cpus or lacks("flash_attn", os.environ)):
@@ -151,23 +152,13 @@ def check_attention(recipe: Recipe) -> list[str]:
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
     attention = actor.model.override_config.get("attn_implementation")
     if actor.padding_free and attention in CANNOT_PACK:
+        key, shown = "worker.actor.padding_free", attention or "flash_attention_2"
+        fix = f"leave {key} and PADDING_FREE away, or install flash-attn ({SECTION})"
         raise recipe.error(
-            f"worker.actor.padding_free packs responses, and the attention {attention or 'flash_attention_2'} "
-            "cannot keep them apart here",
-            "set PADDING_FREE=false"
-            if on_cpus
-            else f"leave worker.actor.padding_free and PADDING_FREE away, or install flash-attn ({SECTION})",
-            "worker.actor.padding_free",
+            f"{key} packs responses, and the attention {shown} cannot keep them apart here",
+            "set PADDING_FREE=false" if on_cpus else fix,
+            key,
         )
     if on_cpus or actor.padding_free or packing.by_user:
         return []
     return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]
-
-
-def check_liger(recipe: Recipe) -> None:
-    """Raise where liger's kernels are asked for and not installed."""
-    if recipe.hardware == "gpu" and recipe.worker.actor.model.use_liger and lacks("liger_kernel", os.environ):
-        key = "worker.actor.model.use_liger"
-        raise recipe.error(
-            f"{key} is true, and this machine has no liger-kernel", f"set {key} to false, or install it", key
-        )

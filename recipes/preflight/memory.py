@@ -80,12 +80,10 @@ def _check_bf16(recipe: Recipe) -> None:
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
-    """Return why nothing is estimated. Raises RecipeError where the user asked for the estimate."""
+    """The reason why nothing is estimated. Raises RecipeError where the user asked for the estimate."""
     if recipe.hardware == "gpu" and not chosen:
-        return (
-            "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here; --gpus 1x80 "
-            "plans for one of 80 GB"
-        )
+        why = "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here"
+        return f"{why}; --gpus 1x80 plans for one of 80 GB"
     what = (
         f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
         f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
@@ -96,7 +94,7 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
 
 
 def _chosen(recipe: Recipe, plan: MemoryPlan) -> list[str]:
-    """Return the settings that were chosen to fit the memory, with their cost."""
+    """Lines on the settings that were chosen to fit the memory, with their cost."""
     decided = [name for name, key in fit.KEYS.items() if recipe.source_of(key).layer == "hardware"]
     costs = [text for name, text in COSTS.items() if name in decided and getattr(plan, name)]
     held = plan.cached_responses
@@ -125,7 +123,7 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
 
 
 def _proposed(recipe: Recipe, plan: MemoryPlan) -> list[fit.Way]:
-    """Return the nearest changes that fit the GPUs."""
+    """The nearest changes that fit the GPUs."""
     machine = fit.Machine(len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr, recipe.engine)
     return fit.ways_out(plan, plans.explicit_settings(recipe, plan), machine)[:MOST_WAYS]
 

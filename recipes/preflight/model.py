@@ -40,73 +40,66 @@ def check_model(recipe: Recipe) -> list[str]:
     remarks = []
     for key in path_keys(recipe):
         if key.kind == "model":
-            _refuse_gguf(recipe, key)
-            if not key.on_hub:
-                _check_folder(recipe, key)
-            elif not local_model(key.path):
+            if wrong := _wrong(recipe, key):
+                raise recipe.error(*wrong, key.key)
+            if key.on_hub and not local_model(key.path):
                 remarks.append(f"the model {key.path} is not in the hub's cache yet: its prompts are not counted")
-    _check_positions(recipe)
-    _check_adapters(recipe)
-    return remarks
-
-
-def _refuse_gguf(recipe: Recipe, key: PathKey) -> None:
-    """Raise for weights in GGUF, which llama.cpp runs and no trainer trains."""
-    if gguf_file(key.path) is None and not (key.on_hub and "gguf" in key.path.lower()):
-        return
-    raise recipe.error(
-        f"{key.path} has its weights in GGUF, which cannot be trained",
-        "name the model that the GGUF was made from: a folder with config.json, *.safetensors and the tokenizer",
-        key.key,
-    )
-
-
-def _check_folder(recipe: Recipe, key: PathKey) -> None:
-    folder, file = Path(key.path), Path(key.path) / "config.json"
-
-    def error(what: str, fix: str) -> RecipeError:
-        return recipe.error(what, fix, key.key)
-
-    if not key.key.endswith("tokenizer_path"):
-        weights = weight_files(folder)
-        if not folder.exists():
-            fix = "set MODEL_PATH to a folder or a hub's name"
-            if folder.parent == model_dir("any").parent:
-                fix = f"make it: MODEL_PATH=<the model to start from> bash scripts/sft.sh {recipe.name}; or {fix}"
-            raise error(f"the model {folder} does not exist", fix)
-        if not model_config(folder).get("architectures"):
-            what = "is missing" if not file.is_file() else "is no JSON object, or names no architecture"
-            raise error(f"{folder} is not a model: config.json {what}", "give the folder of a causal language model")
-        if not weights:
-            raise error(f"{folder} has no weights (*.safetensors)", "fetch the model again, whole")
-        if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
-            raise error(f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git")
-    if not any((folder / name).is_file() for name in TOKENIZERS):
-        raise error(f"{folder} has no tokenizer", "put the model's tokenizer files there")
-
-
-def _check_positions(recipe: Recipe) -> None:
-    """Raise where prompt and response together exceed the model's positions (vLLM refuses only after minutes)."""
-    known = positions(local_model(recipe.worker.actor.model.model_path))
-    if known is None or recipe.longest <= known:
-        return
-    raise recipe.error(
-        f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {known}",
-        "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
-        *("data.max_prompt_length", "data.max_response_length"),
-    )
-
-
-def _check_adapters(recipe: Recipe) -> None:
-    """Raise for LoRA on embed_tokens, or on lm_head, which may be tied to it: such adapters cannot be merged."""
-    lora = recipe.worker.actor.model.lora
-    named = sorted({"embed_tokens", "lm_head"} & set(module_names(lora.target_modules)))
-    if lora.rank and named and recipe.trainer.save_hf_model:
+    model = recipe.worker.actor.model
+    known = positions(local_model(model.model_path))
+    if known is not None and recipe.longest > known:  # which vLLM refuses only after minutes
+        raise recipe.error(
+            f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {known}",
+            "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
+            *("data.max_prompt_length", "data.max_response_length"),
+        )
+    named = sorted({"embed_tokens", "lm_head"} & set(module_names(model.lora.target_modules)))  # which may be tied
+    if model.lora.rank and named and recipe.trainer.save_hf_model:
         raise recipe.error(
             f"an adapter of {named[0]} cannot become part of the model that is saved",
             f"leave {named[0]} out, or set trainer.save_hf_model to false",
             TARGETS,
         )
+    return remarks
+
+
+def _wrong(recipe: Recipe, key: PathKey) -> tuple[str, str] | None:
+    """The mistake in a model's or tokenizer's folder, and its fix; None where there is none."""
+    folder = Path(key.path)
+    if gguf_file(key.path) is not None or (key.on_hub and "gguf" in key.path.lower()):
+        fix = "name the model that the GGUF was made from: a folder with config.json, *.safetensors and the tokenizer"
+        return f"{folder} has its weights in GGUF, which cannot be trained", fix
+    if key.on_hub:
+        return None
+    if not key.key.endswith("tokenizer_path"):
+        if not folder.exists():
+            fix = "set MODEL_PATH to a folder or a hub's name"
+            if folder.parent == model_dir("any").parent:
+                fix = f"make it: MODEL_PATH=<the model to start from> bash scripts/sft.sh {recipe.name}; or {fix}"
+            return f"the model {folder} does not exist", fix
+        if not model_config(folder).get("architectures"):
+            what = "config.json is missing, no JSON object, or names no architecture"
+            return f"{folder} is not a model: {what}", "give the folder of a causal language model"
+        weights = weight_files(folder)
+        if not weights:
+            return f"{folder} has no weights (*.safetensors)", "fetch the model again, whole"
+        if small := [each for each in weights if each.stat().st_size < POINTER_BYTES]:
+            return f"{small[0]} is too small to hold weights", "fetch it again: `git lfs pull` if it came by git"
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        return f"{folder} has no tokenizer", "put the model's tokenizer files there"
+    return None
+
+
+def fast_tokenizer(recipe: Recipe) -> Path | None:
+    """The folder with the recipe's `tokenizer.json`; None where it is not on this machine, or of another kind."""
+    model = recipe.worker.actor.model
+    folder = local_model(str(model.tokenizer_path or model.model_path))
+    return folder if folder and (folder / "tokenizer.json").is_file() else None
+
+
+def given_template(recipe: Recipe) -> str | None:
+    """The text of the chat template that stands in for the model's own; None where none does."""
+    file = recipe.data.override_chat_template
+    return Path(file).read_text(encoding="utf-8") if file else None
 
 
 def check_tensor_parallel(recipe: Recipe) -> list[str]:
@@ -128,7 +121,7 @@ ANSWER = "The answer is 42."
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Return a remark if a turn ends without a stop token. The tokenizer is not loaded: its import takes seconds.
+    """Remark on a turn that ends without a stop token. The tokenizer is not loaded: its import takes seconds.
 
     Raises RecipeError where there is no chat template, it cannot be rendered, or no token ends a response.
     """
@@ -149,17 +142,11 @@ def check_chat_template(recipe: Recipe) -> list[str]:
             fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
         )
     special = _special_tokens(folder)
-    given = template_arguments(recipe)
-
-    def rendered(*messages: dict[str, str], to_go_on: bool) -> str:
-        texts, _ = render_jinja_template(
-            [messages], chat_template=template, add_generation_prompt=to_go_on, **{**special, **given}
-        )
-        return str(texts[0])
-
+    given = {**special, **template_arguments(recipe)}
+    whole = [QUESTION, {"role": "assistant", "content": ANSWER}]
     try:
-        rendered(QUESTION, to_go_on=True)
-        turn = rendered(QUESTION, {"role": "assistant", "content": ANSWER}, to_go_on=False)
+        render_jinja_template([[QUESTION]], chat_template=template, add_generation_prompt=True, **given)
+        (turn,), _ = render_jinja_template([whole], chat_template=template, **given)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
         raise RecipeError(
             f"the chat template cannot be rendered: {error}",
@@ -171,8 +158,8 @@ def check_chat_template(recipe: Recipe) -> list[str]:
 
 def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:
     """The template, and the file or key that it comes from."""
-    if override := recipe.data.override_chat_template:
-        return Path(override).read_text(encoding="utf-8"), f"data.override_chat_template: {override}"
+    if given := given_template(recipe):
+        return given, f"data.override_chat_template: {recipe.data.override_chat_template}"
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8"), str(file)
@@ -223,36 +210,48 @@ def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
 
 LIMIT_S = 300.0
 MOST_NAMED = 3
-
 MISSING, ELSEWHERE, RESHAPED = "missing", "without a place in the model", "of another shape than config.json says"
 UNREAD = "read by no part of the model"
 MODULES = "modules"
-"""Keys of what `compare` finds."""
+"""Keys of the findings of `compare`."""
 
 
 def check_weights(recipe: Recipe) -> list[str]:
     """Raise where the weights lack a tensor that config.json asks for, or have one in another shape or place, or where
     adapters are named that no module of the model has; return remarks on tensors that no part of the model reads."""
-    found = _compared(recipe)
+    found, name = _compared(recipe), recipe.worker.actor.model.model_path
     wrong = {how: names for how, names in found.items() if names and how != MODULES}
-    texts = [f"{counted(len(names), 'tensor')} {how} ({_first(names)})" for how, names in wrong.items()]
+    texts = [
+        f"{counted(len(names), 'tensor')} {how} ({', '.join(names[:MOST_NAMED])}{', ...' * (len(names) > MOST_NAMED)})"
+        for how, names in wrong.items()
+    ]
     if wrong.keys() - {UNREAD}:
         raise recipe.error(
-            f"the weights in {recipe.worker.actor.model.model_path} do not match its config.json: {'; '.join(texts)}",
+            f"the weights in {name} do not match its config.json: {'; '.join(texts)}",
             "fetch the model again, whole; or save it again under the names that its class has in transformers",
             MODEL,
         )
     if found and recipe.worker.actor.model.lora.rank:
         _check_targets(recipe, found[MODULES])
-    return [f"the weights in {recipe.worker.actor.model.model_path}: {text}" for text in texts]
+    return [f"the weights in {name}: {text}" for text in texts]
 
 
 def _check_targets(recipe: Recipe, modules: list[str]) -> None:
-    """Raise where a name of `target_modules` matches no linear module, as peft matches names."""
+    """Raise where a name of `target_modules` matches no linear module, as peft matches names.
+
+    A name stands for the modules whose paths end with it, a pattern for those that it matches as a whole.
+    """
     named = module_names(recipe.worker.actor.model.lora.target_modules)
     targets, is_pattern = ([named], recipe.engine == "verl") if isinstance(named, str) else (named, False)
-    unmatched = [name for name in targets if name != "all-linear" and not _matches(name, modules, is_pattern)]
-    if unmatched:
+
+    def is_matched(name: str) -> bool:
+        with suppress(re.error):
+            return name == "all-linear" or any(
+                f".{path}".endswith(f".{name}") or (is_pattern and re.fullmatch(name, path)) for path in modules
+            )
+        return False
+
+    if unmatched := [name for name in targets if not is_matched(name)]:
         have = sorted({name.rpartition(".")[2] for name in modules})
         raise recipe.error(
             f"no linear module of the model is named {' or '.join(unmatched)}; it has {', '.join(have)}",
@@ -261,23 +260,8 @@ def _check_targets(recipe: Recipe, modules: list[str]) -> None:
         )
 
 
-def _matches(target: str, modules: list[str], is_pattern: bool) -> bool:
-    """A name stands for the modules whose paths end with it, a pattern for those that it matches as a whole."""
-    with suppress(re.error):
-        return any(
-            f".{path}".endswith(f".{target}") or (is_pattern and re.fullmatch(target, path) is not None)
-            for path in modules
-        )
-    return False
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED)
-
-
 def _compared(recipe: Recipe) -> dict[str, list[str]]:
-    """Return what `compare` finds in the model's folder, from the user's cache if nothing changed; empty if the model
-    is on the hub and not, or not wholly, in its cache."""
+    """The findings of `compare`, from the user's cache if nothing changed; none for a hub's model not wholly here."""
     model = recipe.worker.actor.model
     folder = local_model(model.model_path)
     if folder is None or not weight_files(folder):
@@ -309,7 +293,7 @@ def _compared(recipe: Recipe) -> dict[str, list[str]]:
 
 
 def compare(folder: str, trust_remote_code: bool) -> dict[str, list[str]]:
-    """Return the names of tensors that do not match, by what is wrong with them, and the paths of linear modules.
+    """The names of tensors that do not match, by what is wrong with them, and the paths of linear modules.
 
     transformers compares names and shapes in the files' headers; no data is loaded. A tensor for which the model has
     no place is `UNREAD`, such as a value head's, unless the model has its module.

@@ -24,6 +24,8 @@ from recipes.memory.estimates import GIGABYTE
 from recipes.model_files import local_model
 from recipes.paths import relative_to_cwd, run_dir, script_command
 from recipes.preflight import data_files, machine, memory, speed
+from recipes.preflight.model import fast_tokenizer
+from recipes.runs.metrics import duration
 from recipes.runs.summary import any_launcher, launcher, typed_arguments, typed_variables
 
 if TYPE_CHECKING:
@@ -53,9 +55,9 @@ class Answers(NamedTuple):
 
 
 def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str]) -> int:
-    """Print the plan and what the checks say; return the exit code, 2 where a check would stop the run.
+    """Print the plan and the checks' remarks; return the exit code, 2 where a check would stop the run.
 
-    `task`, `environ` and `overrides` are what the user typed; the commands repeat it.
+    The commands repeat the user's `task`, `environ` and `overrides`.
     """
     notes = preflight.check_before_data(recipe, plan_only=True)
     heading = preflight.heading(recipe)
@@ -111,8 +113,10 @@ def _model(recipe: Recipe) -> str:
 def _steps(recipe: Recipe, rows: int) -> str:
     """Steps in all, the rows that no epoch uses, and a batch that makes enough steps."""
     batch, epochs, steps = recipe.data.rollout_batch_size, recipe.trainer.total_epochs, total_steps(recipe, rows)
-    if not rows or recipe.trainer.max_steps is not None:
-        return f"{steps:,}, as MAX_STEPS says" if recipe.trainer.max_steps is not None else UNKNOWN
+    if recipe.trainer.max_steps is not None:
+        return f"{steps:,}, as MAX_STEPS says"
+    if not rows:
+        return UNKNOWN
     left = rows % batch
     text = f"{steps:,} in all" + f"; {counted(left, 'row')} of each epoch not used" * bool(left)
     n, ranks = recipe.worker.rollout.n, data_parallel(recipe)
@@ -124,7 +128,7 @@ def _steps(recipe: Recipe, rows: int) -> str:
 
 
 def _can_think(recipe: Recipe) -> bool:
-    """Return whether the model is listed as one that thinks, or its chat template asks about thinking."""
+    """True for a model that is listed as one that thinks, or whose chat template asks about thinking."""
     name = str(recipe.worker.actor.model.model_path)
     folder = local_model(name)
     templates = [folder / each for each in ("chat_template.jinja", "tokenizer_config.json")] if folder else []
@@ -134,11 +138,15 @@ def _can_think(recipe: Recipe) -> bool:
 
 def worked_answers(recipe: Recipe) -> Answers:
     """Count the tokens of worked answers, the first ones of each file."""
-    texts = [text for file in data_files.files(recipe, "data.train_files") for text in _solutions(Path(file.path))]
-    folder = local_model(str(recipe.worker.actor.model.tokenizer_path or recipe.worker.actor.model.model_path))
+    files = [key.path for key in data_files.files(recipe, "data.train_files") if Path(key.path).is_file()]
+    rows = [row for file in files for row in islice(read_rows(file, ["extra_info"]), MOST_ANSWERS)]
+    extras = [row.get("extra_info") for row in rows]  # EasyR1's may be a text
+    answers = [messages_of(extra.get("solution")) for extra in extras if isinstance(extra, dict)]
+    texts = ["\n".join(each["content"] for each in messages) for messages in answers if messages]
+    folder = fast_tokenizer(recipe)
     if not texts:
         return Answers(0, 0, "no worked answers tell how long answers are")
-    if folder is None or not (folder / "tokenizer.json").is_file():
+    if folder is None:
         return Answers(len(texts), 0, "worked answers are not counted: the tokenizer is not on this machine")
     from tokenizers import Tokenizer
 
@@ -147,13 +155,6 @@ def worked_answers(recipe: Recipe) -> Answers:
     cut = sum(each > limit for each in tokens) / len(tokens)
     said = f"worked answers have {mean:.0f} on average, {max(tokens):,} at most: {cut:.0%} would be cut"
     return Answers(len(texts), mean, said)
-
-
-def _solutions(file: Path) -> list[str]:
-    rows = islice(read_rows(file, ["extra_info"]), MOST_ANSWERS) if file.is_file() else ()
-    extras = [row.get("extra_info") for row in rows]  # EasyR1's may be a text
-    solutions = [messages_of(extra.get("solution")) for extra in extras if isinstance(extra, dict)]
-    return ["\n".join(each["content"] for each in messages) for messages in solutions if messages]
 
 
 def _card(recipe: Recipe) -> speed.Card | None:
@@ -166,7 +167,7 @@ def _card(recipe: Recipe) -> speed.Card | None:
 
 
 def work_of(recipe: Recipe, response: float) -> speed.Work | None:
-    """What decides the time of the recipe's step, at a mean length of responses; None for an unknown model or GPU."""
+    """The work of the recipe's step, at a mean length of responses; None for an unknown model or GPU."""
     plan, data, rollout = plans.plan_of(recipe), recipe.data, recipe.worker.rollout
     if plan is None or recipe.hardware != "gpu":
         return None
@@ -192,7 +193,7 @@ def work_of(recipe: Recipe, response: float) -> speed.Work | None:
 
 
 def _time(recipe: Recipe, rows: int, mean: float) -> Iterator[str]:
-    """Seconds of a step and time in all, from measured rates, for answers of the expected length."""
+    """Lines on the seconds of a step and the time in all, from measured rates."""
     limit, steps = recipe.data.max_response_length, total_steps(recipe, rows)
     expected = min(limit, mean or USUAL_RESPONSE * limit)
     work, card = work_of(recipe, expected), _card(recipe)
@@ -203,7 +204,7 @@ def _time(recipe: Recipe, rows: int, mean: float) -> Iterator[str]:
         card = speed.CARDS["80"]
         yield f"no figure for this GPU; on as many {card.name} it would be:"
     usual, most = (speed.seconds(replace(work, response=tokens), card).step for tokens in (expected, limit))
-    yield f"{_range(usual)} a step with answers of {expected:.0f} tokens, {_short(most)} if all reach the limit"
+    yield f"{_range(usual)} a step with answers of {expected:.0f} tokens, {duration(most)} if all reach the limit"
     if steps:
         every = recipe.trainer.save_freq
         saving = steps // every * machine.checkpoint_bytes(recipe) / SAVED if every > 0 else 0
@@ -211,13 +212,7 @@ def _time(recipe: Recipe, rows: int, mean: float) -> Iterator[str]:
 
 
 def _range(seconds: float) -> str:
-    return f"about {_short(seconds)} ({_short(seconds / WRONG_BY)} to {_short(seconds * WRONG_BY)})"
-
-
-def _short(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+    return f"about {duration(seconds)} ({duration(seconds / WRONG_BY)} to {duration(seconds * WRONG_BY)})"
 
 
 def _disk(recipe: Recipe, rows: int) -> str:
@@ -232,7 +227,7 @@ def _disk(recipe: Recipe, rows: int) -> str:
 def walk(
     recipe: Recipe, task: str, environ: Mapping[str, str], overrides: Sequence[str], is_worked: bool
 ) -> list[tuple[str, str]]:
-    """The commands from the probe to the evaluation, with what the user typed; `is_worked`: a warm start is one."""
+    """The commands from the probe to the evaluation, with the user's words; a warm start is one with `is_worked`."""
     files, words = split_overlays(overrides)
     planned = recipe.resolution.planned_gpus
     if planned:

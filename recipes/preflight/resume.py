@@ -1,24 +1,33 @@
-"""Resuming: the checkpoint that a run resumes, whether it is the run's own, and which changes take effect.
+"""Resuming: whether a run goes on from a checkpoint that is its own, and which changes take effect.
 
+Content is compared by digests, never by paths: of the rows, of the reward with its helpers, and of the model.
+`KeyInfo.resume` and `KeyInfo.fixed` define what a key's changed value means; this module, what other content's does.
 `recipes/engines/checkpoints.py` says what an engine restores, and sets the command's optimiser settings again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe
+from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.resolve import replaced
+from recipes.config.rewards import reward_call
+from recipes.config.schema import leaves
+from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import (
     EVERYTHING,
+    EXTRA,
     LAYOUTS,
     MODEL,
+    OPTIMIZER,
     Checkpoint,
     Expected,
     checkpoint_at,
@@ -26,12 +35,133 @@ from recipes.engines.checkpoints import (
     last_checkpoint,
     resumable,
     saved_steps,
+    step_of,
 )
 from recipes.errors import RecipeError
-from recipes.files import write_whole
+from recipes.files import json_sha256, sha256, write_whole
+from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.paths import run_dir
-from recipes.preflight.fingerprint import DATA_ANEW, OF_MODEL, RANKS, Attempt, differences, fingerprint, why_fixed
+from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change, add_changes, set_aside
+from recipes.settings.layers import VERL
+
+TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, WEIGHTS = "training rows", "validation rows", "reward", "ranks", "model"
+CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
+    f"{WEIGHTS}: {part}" for part in ("config.json", "tokenizer", "processor", "code", "generation_config.json")
+)
+OF_MODEL = (WEIGHTS, CONFIG)
+"""Content that is no key and belongs to the model that a run began from."""
+FIXED = {
+    RANKS: "each rank wrote a file of its own, so their number is fixed",
+    **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
+}
+"""Content that is no key and whose change makes checkpoints impossible to resume -> why."""
+ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
+"""Content that is no key and decides the order of the rows: where it changed, the dataloader's state is useless."""
+_VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
+"""verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
+SAMPLED, PIECES = 1 << 16, 32
+"""Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Content and settings of an attempt."""
+
+    after_step: int  # the last step before it
+    content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
+    settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
+
+
+def fingerprint(recipe: Recipe) -> Attempt:
+    """The attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
+    reward = reward_call(recipe)
+    content: dict[str, Any] = {
+        RANKS: recipe.n_gpus,
+        **_model(recipe),
+        REWARD: reward_files(*reward, recipe.engine) if reward else None,
+        TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
+        VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
+    }
+    settings: dict[str, Any] = {}
+    for key, leaf in leaves(Recipe).items():
+        value = recipe.value(key)
+        if key == VERL or leaf.info.resume == "place" or not recipe.uses(key):
+            continue
+        if leaf.info.resume == "setting":
+            settings[key] = value
+        else:
+            content[key] = _file(value) if leaf.info.path else value
+    for name, value in native(recipe).items():
+        if _VERL_SETTINGS.fullmatch(name):
+            settings[f"{NATIVE}{name}"] = value
+        else:
+            content |= {f"{NATIVE}{name}": value, **named_files(value, f"the file of {name}")}
+    return Attempt(0, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
+
+
+TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool) -> list[Change]:
+    """The differences between the content, or the settings, of two attempts, each with its effect.
+
+    A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
+    nor is a digest that could not be made.
+    """
+    found = []
+    for name in dict.fromkeys((*new, *old)):
+        default = verl_defaults().get(name.removeprefix(NATIVE)) if name.startswith(NATIVE) else None
+        one, other = old.get(name, default), new.get(name, default)
+        is_key = name in leaves(Recipe) and name in old and name in new
+        if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
+            leaf = leaves(Recipe).get(name)
+            orders = leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
+            found.append(Change(name, one, other, DATA_ANEW if content and orders else TAKES_EFFECT, content))
+    return found
+
+
+def why_fixed(name: str) -> str:
+    """The reason why no checkpoint can be resumed with another value; empty where it can."""
+    leaf = leaves(Recipe).get(name)
+    return leaf.info.fixed if leaf else FIXED.get(name, "")
+
+
+def _model(recipe: Recipe) -> dict[str, Any]:
+    """The content of the model, its tokenizer and its own code; None for what is not on this machine yet."""
+    model = recipe.worker.actor.model
+    folder = local_model(str(model.model_path))
+    words = local_model(str(model.tokenizer_path)) if model.tokenizer_path else folder
+    code = sorted(folder.glob("*.py")) if folder and model.trust_remote_code else []
+    return {
+        WEIGHTS: json_sha256([_weights(file) for file in weight_files(folder)]) if folder else None,
+        CONFIG: _file(folder / "config.json") if folder else None,
+        GENERATION: _file(folder / "generation_config.json") or "" if folder else None,  # "": there is none
+        TOKENIZER: _files(words / name for name in TOKENIZER_FILES) if words else None,
+        PROCESSOR: _files(words / name for name in PROCESSOR_FILES) if words else None,
+        CODE: _files(code) if folder else None,
+    }
+
+
+def _weights(file: Path) -> list[Any]:
+    """Name and size of a weight file, and a digest of pieces of it, its first bytes included."""
+    size = file.stat().st_size
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        for piece in range(PIECES):
+            opened.seek(piece * max(0, size - SAMPLED) // max(1, PIECES - 1))
+            digest.update(opened.read(SAMPLED))
+    return [file.name, size, digest.hexdigest()]
+
+
+def _files(files: Iterable[Path]) -> str:
+    return json_sha256([[file.name, sha256(file)] for file in files if file.is_file()])
+
+
+def _file(path: str | Path | None) -> str | None:
+    """The digest of a file; None where there is none."""
+    return sha256(Path(path)) if path and Path(path).is_file() else None
+
 
 RECORD = "recipe.json"
 """File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
@@ -40,11 +170,12 @@ CHANGED = "changed"
 BEGUN_ANEW = ".begun_anew"
 """Folder beside the checkpoints: links to steps without dataloader state, for a run that starts its data over."""
 GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
-VERL_PARTS = {"model": "model", "optim": "optimizer", "extra_state": "extra"}
+VERL_PARTS = {MODEL: "model", OPTIMIZER: "optimizer", EXTRA: "extra"}
+"""Part of a checkpoint -> verl's name of it."""
 
 
 def folder(recipe: Recipe) -> Path:
-    """Return where the run's checkpoints go."""
+    """The folder of the run's checkpoints."""
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
@@ -62,7 +193,7 @@ def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
 
 
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
-    """Return what a step was saved with; None where nobody recorded that."""
+    """The parts that a step was saved with; None where nobody recorded them."""
     attempt = _attempt_of(attempts, step)
     if attempt is None:
         return None
@@ -74,28 +205,28 @@ class Start:
     """Start of a run: fresh, or a checkpoint."""
 
     checkpoint: Checkpoint | None  # None for a fresh run
-    problems: tuple[str, ...] = ()  # what is wrong with later checkpoints
+    problems: tuple[str, ...] = ()  # of later checkpoints
     changes: tuple[Change, ...] = ()  # content and settings that differ from the attempt that made the step
     unknown: str = ""  # why the content cannot be compared; empty where it can
-    # Parts that the step was saved with; files that an earlier save of the same step left do not count.
-    parts: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()  # that the step was saved with, whatever an earlier save of it left
     now: Attempt | None = None  # the attempt that begins; None where nothing was compared with it
-    remarks: tuple[str, ...] = ()  # what a user has to know
+    remarks: tuple[str, ...] = ()  # for the user
 
     @property
     def other_content(self) -> list[Change]:
         return [change for change in self.changes if change.content]
 
+    @property
+    def lacking(self) -> str:
+        """The parts that the checkpoint was saved without, in words."""
+        names = {OPTIMIZER: "the optimiser's state", EXTRA: "schedule and random state"}
+        return " and ".join(words for part, words in names.items() if part not in self.parts)
+
 
 def start(recipe: Recipe) -> Start:
-    """Return where a run starts, by the files that are there now. Raises RecipeError where none can be resumed."""
+    """The start of a run, by the files that are there now. Raises RecipeError where none can be resumed."""
     named = recipe.trainer.load_checkpoint_path
-    if named:
-        checkpoint = _named(recipe, Path(named))
-    elif recipe.trainer.find_last_checkpoint:
-        checkpoint = None
-    else:
-        return Start(None)
+    checkpoint = _named(recipe, Path(named)) if named else None
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
     attempts = recorded(place)
@@ -126,7 +257,7 @@ def start(recipe: Recipe) -> Start:
 
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
-    """Raise where only another engine's dataloader state is there: this engine would start the data over."""
+    """Raise where only another engine's dataloader state is there."""
     wrote = {engine for engine, layout in LAYOUTS.items() if any((step / layout.loader).is_file() for step in steps)}
     if wrote and recipe.engine not in wrote:
         raise RecipeError(
@@ -139,8 +270,8 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
 
 def _named(recipe: Recipe, step: Path) -> Checkpoint:
     """The checkpoint that trainer.load_checkpoint_path names."""
-    number = re.fullmatch(r"global_step_(\d+)", step.name)
-    found = checkpoint_at(step.parent, int(number.group(1))) if number else None
+    number = step_of(step.name)
+    found = checkpoint_at(step.parent, number) if number is not None else None
     if found is None or not (step / "actor").is_dir():
         what = f"{step} is not a checkpoint: it has no folder actor"
         raise recipe.error(what, GIVE_STEP, "trainer.load_checkpoint_path")
@@ -148,69 +279,51 @@ def _named(recipe: Recipe, step: Path) -> Checkpoint:
 
 
 def check_resume(recipe: Recipe) -> Start:
-    """Raise where the run would resume or overwrite another run's checkpoint, or cannot resume with its settings.
+    """The start, with remarks on the checkpoint that is resumed, the parts that it lacks, and the differences.
 
-    Returns the start; its remarks say which checkpoint is resumed, the parts that it lacks, and what differs from the
-    earlier attempt.
+    Raises RecipeError where the run would resume or overwrite another run's checkpoint, or cannot resume.
     """
     place, anyway = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
         if saved := saved_steps(place):
-            raise RecipeError(
-                f"the folder has checkpoints (last: step {saved[-1]}), and RESUME is off: a new run would write over "
-                "them",
-                where=str(place),
-                fix="choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away",
+            what = (
+                f"the folder has checkpoints (last: step {saved[-1]}) that a new run, with RESUME off, would write over"
             )
+            fix = "choose another EXPERIMENT_NAME, leave RESUME on to go on, or move the folder away"
+            raise RecipeError(what, where=str(place), fix=fix)
         return Start(None)
     begin = start(recipe)
     if begin.checkpoint is None:
         none = f"RESUME=changed, but {place} has no checkpoint: the run begins with its first step"
         return replace(begin, remarks=(none,)) if anyway else begin
-    _refuse_impossible(recipe, begin)
+    step, where = begin.checkpoint.step, str(begin.checkpoint.folder)
     different = begin.other_content
+    for change in different:
+        if why := why_fixed(change.name):
+            # Where the model changed, the new run trains the one that was given, not the checkpoint's.
+            anew = _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint)
+            what = f"a resumed run cannot change this: {change.described}: {why}"
+            raise RecipeError(what, where=where, fix=f"keep the old one, or {anew}")
+    if begin.lacking and not LAYOUTS[recipe.engine].takes_parts:
+        what = f"step {step} was saved without {begin.lacking}, which EasyR1 always opens"
+        raise RecipeError(what, where=where, fix=_begin_anew(recipe, begin.checkpoint))
     if (different or begin.unknown) and not anyway:
+        named = "; ".join(change.described for change in different)
         raise RecipeError(
-            begin.unknown
-            or "the checkpoints are another run's: " + "; ".join(change.described for change in different),
-            where=str(place if not recipe.trainer.load_checkpoint_path else begin.checkpoint.folder),
-            fix=f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with what "
-            "is new",
+            begin.unknown or f"the checkpoints are another run's: {named}",
+            where=where if recipe.trainer.load_checkpoint_path else str(place),
+            fix=f"another EXPERIMENT_NAME begins a run of its own; RESUME={CHANGED} goes on in {place.name} with the "
+            "new content",
         )
     remarks = [f"{problem}: not gone on from" for problem in begin.problems]
-    remarks.append(f"resuming from step {begin.checkpoint.step}, in {begin.checkpoint.folder}")
-    if anyway and begin.unknown:
+    remarks.append(f"resuming from step {step}, in {where}")
+    if begin.unknown:
         remarks.append(f"{begin.unknown}: whether this run is the same cannot be known")
-    if lacking := _lacking(begin):
-        remarks.append(f"step {begin.checkpoint.step} was saved without {lacking}: these begin anew, with its weights")
+    if begin.lacking:
+        remarks.append(f"step {step} was saved without {begin.lacking}: these begin anew, with its weights")
     remarks += [f"changed: {change.described}: {change.effect}" for change in different]
     remarks += [f"changed since the last attempt: {change.described}" for change in begin.changes if not change.content]
     return replace(begin, remarks=tuple(remarks))
-
-
-def _refuse_impossible(recipe: Recipe, begin: Start) -> None:
-    assert begin.checkpoint is not None
-    for change in begin.other_content:
-        if why := why_fixed(change.name):
-            raise RecipeError(
-                f"a resumed run cannot change this: {change.described}: {why}",
-                where=str(begin.checkpoint.folder),
-                # where the model changed, the new run trains the one that was given, not the checkpoint's
-                fix="keep the old one, or "
-                + _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint),
-            )
-    if _lacking(begin) and not LAYOUTS[recipe.engine].takes_parts:
-        raise RecipeError(
-            f"step {begin.checkpoint.step} was saved without {_lacking(begin)}, which EasyR1 always opens",
-            where=str(begin.checkpoint.folder),
-            fix=_begin_anew(recipe, begin.checkpoint),
-        )
-
-
-def _lacking(begin: Start) -> str:
-    """Return what a checkpoint was saved without, in words."""
-    names = {"optim": "the optimiser's state", "extra_state": "schedule and random state"}
-    return " and ".join(words for part, words in names.items() if part not in begin.parts)
 
 
 def _begin_anew(recipe: Recipe, checkpoint: Checkpoint | None = None) -> str:
@@ -225,7 +338,7 @@ def steps_done(recipe: Recipe, last: Checkpoint | None) -> int:
 
 
 def begin_attempt(recipe: Recipe, begin: Start, log: Callable[[str], None] = print) -> Recipe:
-    """Record the attempt and return the trainer's recipe; `log` takes a line on what was set aside."""
+    """Record the attempt and return the trainer's recipe; `log` takes a line on steps that were set aside."""
     trained = for_trainer(recipe, begin)
     if aside := record(recipe, begin):
         log(f"note: {aside}")
@@ -233,33 +346,27 @@ def begin_attempt(recipe: Recipe, begin: Start, log: Callable[[str], None] = pri
 
 
 def for_trainer(recipe: Recipe, begin: Start) -> Recipe:
-    """Return the trainer's recipe: it loads no part that the checkpoint lacks and no dataloader state of other data."""
+    """The trainer's recipe: it loads no part that the checkpoint lacks and no dataloader state of other data."""
     if begin.checkpoint is None:
         return recipe
     changes: dict[str, Any] = {}
-    if _lacking(begin) and recipe.engine == "verl":
-        held = [VERL_PARTS[part] for part in sorted(begin.parts, key=list(VERL_PARTS).index)]
+    if begin.lacking and recipe.engine == "verl":
+        held = [name for part, name in VERL_PARTS.items() if part in begin.parts]
         changes["verl"] = {**recipe.verl, "actor_rollout_ref.actor.checkpoint.load_contents": held}
     if any(change.effect == DATA_ANEW for change in begin.changes):
-        changes["trainer.load_checkpoint_path"] = str(_without_place(folder(recipe), begin.checkpoint))
-    return replaced(recipe, changes, "what the checkpoint holds") if changes else recipe
-
-
-def _without_place(place: Path, checkpoint: Checkpoint) -> Path:
-    """A step's folder with a link to a checkpoint's `actor` folder, and without dataloader state."""
-    step = place / BEGUN_ANEW / checkpoint.folder.name
-    step.mkdir(parents=True, exist_ok=True)
-    link = step / "actor"
-    link.unlink(missing_ok=True)
-    link.symlink_to((checkpoint.folder / "actor").absolute(), target_is_directory=True)
-    return step
+        step = folder(recipe) / BEGUN_ANEW / begin.checkpoint.folder.name
+        step.mkdir(parents=True, exist_ok=True)
+        (step / "actor").unlink(missing_ok=True)
+        (step / "actor").symlink_to((begin.checkpoint.folder / "actor").absolute(), target_is_directory=True)
+        changes["trainer.load_checkpoint_path"] = str(step)
+    return replaced(recipe, changes, "what the checkpoint holds")
 
 
 def record(recipe: Recipe, begin: Start) -> str:
     """Write the record into the folder of the checkpoints, and the changes into the run's files.
 
-    What earlier attempts made after the step that the run begins with is set aside, and the engine's tracker names
-    that step. Returns a sentence on what was set aside, or an empty text.
+    Later steps of earlier attempts are set aside, and the engine's tracker names the step that the run begins with.
+    Returns a sentence on what was set aside, or an empty text.
     """
     place = folder(recipe)
     step = begin.checkpoint.step if begin.checkpoint else 0
@@ -277,6 +384,5 @@ def record(recipe: Recipe, begin: Start) -> str:
     if own_folder and begin.checkpoint:
         go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
     if changes:
-        run = run_dir(recipe.experiment)
-        add_changes(run, step, changes, recipe.trainer.val_before_train)
+        add_changes(run_dir(recipe.experiment), step, changes, recipe.trainer.val_before_train)
     return aside

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
+from statistics import fmean
 from types import ModuleType
 from typing import Any, cast
 
@@ -45,13 +46,13 @@ def check_reward(recipe: Recipe) -> list[str]:
     """
     if reward_call(recipe) is None:
         return []
-    where = f"worker.reward.reward_function: {recipe.source_of('worker.reward.reward_function')}"
+    key = "worker.reward.reward_function"
     return ask(
         trial,
         recipe,
         limit_s=LIMIT_S + row_count(recipe) / ROWS_A_SECOND,
         step_limit_s=RESPONSE_LIMIT_S,
-        where=f"{shown_reward(recipe)}; {where}",
+        where=f"{shown_reward(recipe)}; {key}: {recipe.source_of(key)}",
         fix="mend the reward: it must return, not exit, in a time in proportion to the response's length",
     )
 
@@ -64,14 +65,14 @@ def trial(recipe: Recipe) -> list[str]:
     call = reward_call(recipe)
     assert call is not None
     location, arguments = call
-    shared, judges = recipe.worker.reward.reward_function_kwargs, [call]
-    if is_weighted(recipe):
+    engine, judges = recipe.engine, [call]
+    if is_weighted(recipe):  # `rewards/weighted.py` calls its parts by verl's names
+        engine, shared = "verl", recipe.worker.reward.reward_function_kwargs
         judges = [
             (part, weighted.arguments_of(find_function(load_reward(part), part), shared)) for part in functions(recipe)
         ]
     files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [answer_column(recipe)]
-    engine = "verl" if is_weighted(recipe) else recipe.engine  # `rewards/weighted.py` calls its parts by verl's names
     notes: dict[str, str] = {}
     for part, named in judges:
         module = load_reward(part)
@@ -79,18 +80,18 @@ def trial(recipe: Recipe) -> list[str]:
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
             notes = _check_sources(module, file, truths, named) | notes
-    rows = [_call(row, recipe) for row in rows_by_source(files, ["data_source", "extra_info", *columns])]
+    rows = [_call(row, recipe) for row in _rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
     tried = try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
     return [f"{truth} {text}" for text, truth in notes.items()] + tried
 
 
-def rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
     """The first rows of every data source, in turn."""
     first: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in chain.from_iterable(read_rows(file, columns) for file in files):
-        if len(first[str(row.get("data_source"))]) < ROWS_OF_A_SOURCE:
-            first[str(row.get("data_source"))].append(row)
+        if len(of_source := first[str(row.get("data_source"))]) < ROWS_OF_A_SOURCE:
+            of_source.append(row)
     in_turn = [row for rank in zip_longest(*first.values()) for row in rank if row is not None]
     return in_turn[:MOST_ROWS]
 
@@ -106,12 +107,11 @@ EXAMPLE = {
     "failed_calls": 1,
     "ended": "answer",
 }
-"""What a reward gets of a response with a call (`recipes/dumps.py`)."""
+"""A reward's arguments for a response with a call (`recipes/dumps.py`)."""
 
 
 def _call(row: dict[str, Any], recipe: Recipe) -> Call:
-    """Return a reward's arguments for a row, without a response; EasyR1's rewards get no `extra_info`, but the trial's
-    gold answers need the solution."""
+    """A reward's arguments for a row, without a response; gold answers need `extra_info` on EasyR1, too."""
     source, extra = cast("str", row.get("data_source")), row.get("extra_info")  # EasyR1's rows may have no source
     extra = extra if isinstance(extra, dict) else {}  # EasyR1's may be a text
     conversation = EXAMPLE if recipe.worker.rollout.tools else {}
@@ -137,7 +137,7 @@ FIX_MACHINE = (
     "give the reward what it misses here (a package, a sandbox, right arguments in "
     "worker.reward.reward_function_kwargs), or leave the rows that need it out of the data"
 )
-"""The fix for a problem that names no row: something is missing on the machine, or an argument is wrong."""
+"""The fix for a problem that names no row."""
 _ROW = re.compile(r"row (\d+)\b")
 
 
@@ -150,23 +150,14 @@ def try_reward(
     *,
     ours: bool = False,
 ) -> list[str]:
-    """Remarks on a reward's answers to empty, broken and gold responses.
+    """Remarks on a reward's answers to empty, broken and gold responses; `ours` is one of the repository.
 
-    Args:
-        location: file.py or file.py:function.
-        arguments: the reward's further keyword arguments.
-        filter_key: the part of the reward's answers by which dynamic sampling drops groups.
-        ours: whether the reward is one of the repository's, not the user's own.
-
-    Raises:
-        RecipeError: the trainer could not use an answer (the first one is named), or one of our rewards does not fit
-            the data.
+    Raises RecipeError for the first answer that the trainer could not use, or where our reward does not fit the data.
     """
     function = load_function(location, arguments, engine)
-    scores: list[float] = []
-    seconds: list[float] = []
-    full_marks: list[bool] = []  # per row with gold answers and a stated accuracy: whether one is fully right
-    is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> whether gold scores more than an empty one
+    scores, seconds = list[float](), list[float]()
+    full_marks: list[bool] = []  # of rows with gold answers and a stated accuracy: one is fully right
+    is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> gold scores more than an empty response
     reasons: set[str] = set()  # why gold answers are not right, as our rewards say it
     begin = time.monotonic()
     for row in rows:
@@ -199,13 +190,12 @@ def try_reward(
 
 
 def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, response: str) -> Answer:
-    """Return the reward's answer. Raises RecipeError where the answer lacks the filter key."""
+    """The reward's answer. Raises RecipeError where the answer lacks the filter key."""
     print(f"{PROGRESS}the response {response[:60]!r}", file=sys.stderr, flush=True)
-    key = filter_key
     if engine == "easyr1":
         item = {"response": response, "response_length": len(response), "ground_truth": row.ground_truth}
         answer = function.score(easyr1_reward.call_of(item, function.form))
-        have = easyr1_reward.numbers("", answer)
+        have, key = easyr1_reward.numbers("", answer), filter_key
     else:
         answer = function.score_as(engine, [replace(row, response=response)])[0]
         have = {name: value for name, value in answer.as_verl().items() if isinstance(value, int | float)}
@@ -220,31 +210,29 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, re
 
 
 def _remarks(scores: list[float], is_better: dict[str, list[bool]], seconds: list[float]) -> list[str]:
-    remarks = []
     if is_better and len(set(scores)) == 1:
-        remarks.append(
+        remarks = [
             f"the reward gave {scores[0]:g} to each of {len(scores)} responses, right, wrong and empty ones: where all "
             "responses of a group score the same, nothing is learned"
-        )
+        ]
     else:
-        remarks += [
+        remarks = [
             f"the gold answer scores no more than an empty response in {rows.count(False)} of {len(rows)} rows of "
             f"{source}: does the reward read another form of answer?"
             for source, rows in sorted(is_better.items())
             if not all(rows)
         ]
-    if seconds and sum(seconds) / len(seconds) > SLOW_S:
-        each = 1000 * sum(seconds) / len(seconds)
-        remarks.append(f"the reward takes {each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
+    if seconds and (each := fmean(seconds)) > SLOW_S:
+        remarks.append(f"the reward takes {1000 * each:.0f} ms a call, more than {1000 * SLOW_S:.0f} ms")
     return remarks
 
 
 def _check_sources(
     module: ModuleType, file: str, truths: Iterator[tuple[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Ask a reward that judges by data source, through its `check_sources`, whether it can judge every row.
+    """Ask a reward that judges by data source whether it can judge every row, by its `check_sources`.
 
-    Returns what it notes about truths, through its `note`: each note once, with the first truth that it is about.
+    Returns its notes on truths, by its `note`: each once, with the first truth that it is about.
     """
     check, note = getattr(module, "check_sources", None), getattr(module, "note", None)
     notes: dict[str, str] = {}
@@ -257,8 +245,12 @@ def _check_sources(
 
     problems = check(noted(), **arguments) if callable(check) else []
     if problems:
-        numbers = [int(row[1]) if (row := _ROW.match(problem)) else 0 for problem in problems]
-        lines = _lines_of_rows(file, numbers)
+        numbers = [int(named[1]) if (named := _ROW.match(problem)) else 0 for problem in problems]
+        lines = {}  # of the user's file that the rows, counted from 1, were converted from
+        for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
+            extra = row.get("extra_info") or {}
+            if number in numbers and {"file", "line"} <= extra.keys():
+                lines[number] = f"line {extra['line']} of {extra['file']}; "
         more = [lines.get(number, "") + problem for number, problem in zip(numbers[1:], problems[1:], strict=True)]
         raise RecipeError(
             "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more]),
@@ -268,18 +260,8 @@ def _check_sources(
     return notes
 
 
-def _lines_of_rows(file: str, numbers: Sequence[int]) -> dict[int, str]:
-    """`line 31 of my.jsonl; ` for rows, counted from 1, that were converted from a user's file."""
-    lines = {}
-    for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
-        extra = row.get("extra_info") or {}
-        if number in numbers and {"file", "line"} <= extra.keys():
-            lines[number] = f"line {extra['line']} of {extra['file']}; "
-    return lines
-
-
 def gold_answers(row: Call) -> list[str]:
-    """Return the gold answers of a row as a policy would state them; none where the truth is no plain answer.
+    """The gold answers of a row as a policy would state them; none where the truth is no plain answer.
 
     A worked solution may lack the marker that a reward reads, so the truth is tried as well.
     """

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recipes.memory.shape import Shape
 
 
-@dataclass(frozen=True)
-class Card:
-    """A GPU that was measured: operations a second of a matrix product in bf16, and bytes a second of its memory."""
+class Card(NamedTuple):
+    """A GPU that was measured."""
 
     name: str
-    rate: float
-    bandwidth: float
+    rate: float  # operations a second of a matrix product in bf16
+    bandwidth: float  # bytes a second of its memory
 
 
 CARDS = {"80": Card("H100 80GB", 780e12, 3.35e12), "141": Card("H200", 780e12, 4.8e12)}
@@ -53,7 +53,7 @@ LONGEST = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What decides the time of a step."""
+    """The sizes of a step."""
 
     shape: Shape
     rows: int  # responses of a step
@@ -73,8 +73,7 @@ class Work:
     images: bool = False
 
 
-@dataclass(frozen=True)
-class Seconds:
+class Seconds(NamedTuple):
     """Seconds of each phase of a step."""
 
     generate: float
@@ -85,8 +84,7 @@ class Seconds:
 
     @property
     def step(self) -> float:
-        """Seconds of the whole step."""
-        return self.generate + self.log_probs + self.update + self.weights + self.driver
+        return sum(self)
 
 
 def seconds(work: Work, card: Card) -> Seconds:
@@ -99,24 +97,16 @@ def seconds(work: Work, card: Card) -> Seconds:
     passes = max(1, math.ceil(tokens / work.update_tokens))
     update = operations / ((RECOMPUTED_SHARE if work.recompute else UPDATE_SHARE) * card.rate)
     moved = 2 * size / work.gpus * passes / HOST if work.on_host else 0.0
-    update = max(update, gathering(work) * passes) + 2 * moved + rows * (ROW_UPDATE + image["update"])
-    sharded = work.gpus > 1
+    # Beside the arithmetic of a pass its weights are gathered twice in bf16, and its gradients spread in fp32.
+    gathered = (2 + 2 + (0 if work.lora else 4)) * size * (1 - 1 / work.gpus) / LINK[work.nodes > 1]
+    update = max(update, gathered * passes) + 2 * moved + rows * (ROW_UPDATE + image["update"])
     return Seconds(
         generate=_generate(work, card) + rows * image["generate"],
         log_probs=work.passes * (forward + moved),
         update=update,
-        weights=SYNC + SYNC_SHARDED * sharded + size * SYNC_WEIGHT,
+        weights=SYNC + SYNC_SHARDED * (work.gpus > 1) + size * SYNC_WEIGHT,
         driver=DRIVER + work.rows * ROW_DRIVER,
     )
-
-
-def gathering(work: Work) -> float:
-    """Seconds in which the weights of one pass with gradients are gathered twice in bf16, and gradients spread in fp32.
-
-    It runs beside the arithmetic, and is what a pass takes where it is longer.
-    """
-    bytes_ = (2 + 2 + (0 if work.lora else 4)) * work.shape.parameters * (1 - 1 / work.gpus)
-    return bytes_ / LINK[work.nodes > 1]
 
 
 def _generate(work: Work, card: Card) -> float:

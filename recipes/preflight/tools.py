@@ -8,6 +8,7 @@ import doctest
 import inspect
 import json
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from recipes.engines.worked_answers import TOOL_CALLS, messages_of
 from recipes.errors import RecipeError
 from recipes.model_files import local_model, model_config
 from recipes.preflight.child import ask
-from recipes.preflight.model import stop_tokens
+from recipes.preflight.model import QUESTION, fast_tokenizer, given_template, stop_tokens
 from recipes.written import written
 
 LIMIT_S = 300.0
@@ -39,7 +40,7 @@ Example = tuple[str, dict[str, Any]]
 
 
 def check_tools(recipe: Recipe) -> list[str]:
-    """Return each tool as the model sees it, and what its example answers.
+    """Return each tool as the model sees it, and its example's answer.
 
     Raises RecipeError where a tool cannot be loaded or its example fails, or where the model's template, the parser and
     the loop do not agree on a conversation with a call.
@@ -82,8 +83,7 @@ def try_tools(recipe: Recipe) -> tuple[list[str], list[dict[str, Any]]]:
     tools = Tools(loaded, settings)
     examples = [example for tool in loaded for example in documented(tool.name, tool.fn)]
     lines = [f"tool {json.dumps(schema['function'], ensure_ascii=False)}" for schema in tools.schemas]
-    folder = local_model(str(recipe.worker.actor.model.tokenizer_path or recipe.worker.actor.model.model_path))
-    if folder is not None and (folder / "tokenizer.json").is_file():
+    if folder := fast_tokenizer(recipe):
         examples += render(recipe, tools, folder, examples)
     for name, arguments in examples:
         answer = tools.call(name, json.dumps(arguments)).result()
@@ -119,29 +119,22 @@ def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Exampl
     """Check a conversation with a call on the first prompt of the data; return calls of the data's worked answers."""
     from recipes.engines.verl.conversation import Rules
 
-    template = recipe.data.override_chat_template
-    text = Path(template).read_text(encoding="utf-8") if template else None
     trusted = recipe.worker.actor.model.trust_remote_code
-    tokenizer = chat_tokenizer(str(folder), text, trust_remote_code=trusted)
     rules = Rules(
-        tokenizer,
+        chat_tokenizer(str(folder), given_template(recipe), trust_remote_code=trusted),
         tools,
         recipe.data.max_prompt_length,
         recipe.data.max_response_length,
         model_type=model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type"),
         template_arguments=template_arguments(recipe),
     )
-    rows = [
-        row
-        for file in path_keys(recipe)
-        if file.kind == "data" and Path(file.path).is_file()
-        for _, row in zip(range(MOST_ROWS), read_rows(file.path, ["prompt", "extra_info"]), strict=False)
-    ]
+    files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
+    rows = [row for file in files for row in islice(read_rows(file, ["prompt", "extra_info"]), MOST_ROWS)]
     of_data = _calls_of_data(rows, rules)
-    name, arguments = next(iter([*examples, *of_data]), (tools.schemas[0]["function"]["name"], {}))
-    prompt = rows[0]["prompt"] if rows else [{"role": "user", "content": "What is 6 times 7?"}]
-    _check_schemas(prompt, rules, str(template or folder))
-    _check_conversation(prompt, (name, arguments), rules, stop_tokens(folder, {}), str(template or folder))
+    example: Example = next(iter([*examples, *of_data]), (tools.schemas[0]["function"]["name"], {}))
+    prompt, where = rows[0]["prompt"] if rows else [QUESTION], str(recipe.data.override_chat_template or folder)
+    _check_schemas(prompt, rules, where)
+    _check_conversation(prompt, example, rules, stop_tokens(folder, {}), where)
     return of_data
 
 
@@ -187,12 +180,9 @@ def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: A
     answer = {"role": "tool", "content": ANSWER}
 
     def rendered(turn: dict[str, Any]) -> list[int]:
+        messages, schemas = [*prompt, turn, answer], rules.tools.schemas
         try:
-            return list(
-                rules.builder._render_tokens(
-                    [*prompt, turn, answer], add_generation_prompt=True, tools=rules.tools.schemas
-                )
-            )
+            return list(rules.builder._render_tokens(messages, add_generation_prompt=True, tools=schemas))
         except Exception as error:
             what = f"the chat template refuses a tool's answer: {type(error).__name__}: {error}"
             raise RecipeError(what, where=where, fix=f"let it take the role tool: {TEMPLATE}") from error
@@ -210,10 +200,8 @@ def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: A
         raise RecipeError("the chat template drops a tool's answer", where=where, fix=f"the role is tool: {TEMPLATE}")
     stops = {rules.tokenizer.eos_token_id, *rules.tokenizer.convert_tokens_to_ids(sorted(ends))}
     rest = whole[begin:]
-    end = next((place + 1 for place, token in enumerate(rest) if token in stops), len(rest))
-    turn = rest[:end]
-    read = _read(rules, turn)
-    if [(each.name, json.loads(each.arguments)) for each in read if each.name] != [example]:
+    turn = rest[: next((place + 1 for place, token in enumerate(rest) if token in stops), len(rest))]
+    if [(each.name, json.loads(each.arguments)) for each in _read(rules, turn) if each.name] != [example]:
         raise RecipeError(
             f"the parser {rules.tools.settings.format} does not read back the call that the template writes: "
             f"{rules.tokenizer.decode(turn)!r}",
@@ -227,10 +215,7 @@ def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: A
         what = f"data.max_response_length {rules.response_length} has no room for a call and its answer"
         raise RecipeError(what, where="data.max_response_length", fix="set MAX_RESPONSE_LENGTH higher")
     if conversation.tokens != conversation.prompt + rest:
-        raise RecipeError(
-            "a conversation as it is rolled out differs from the chat template: "
-            f"{rules.tokenizer.decode(conversation.tokens[len(conversation.prompt) :])!r} and "
-            f"{rules.tokenizer.decode(rest)!r}",
-            where=where,
-            fix=TEMPLATE,
-        )
+        both = conversation.tokens[len(conversation.prompt) :], rest
+        texts = " and ".join(repr(rules.tokenizer.decode(tokens)) for tokens in both)
+        what = f"a conversation as it is rolled out differs from the chat template: {texts}"
+        raise RecipeError(what, where=where, fix=TEMPLATE)

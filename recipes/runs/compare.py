@@ -10,12 +10,11 @@ from recipes.config.resolve import PRESET
 from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 from recipes.model_files import read_json
-from recipes.paths import ROOT
+from recipes.paths import ROOT, in_artifacts
 from recipes.responses.files import ScoredFile, pair, read_responses, unpaired
 from recipes.responses.measures import BY_MEASURE
 from recipes.runs.folder import Run, find, read
-from recipes.runs.metrics import SHOWN, number
-from recipes.runs.validations import read_validations
+from recipes.runs.metrics import SHOWN, number, read_validations
 from recipes.statistics import SIGNIFICANCE, Interval, counted_questions
 from recipes.yaml_text import flow
 
@@ -34,7 +33,7 @@ class Side(NamedTuple):
     run: Run | None  # None for an evaluation
 
     def compared_with(self, other: Side) -> Any:
-        """The key of the file to compare: two sides' last common step, or greedy answers; None where they share none.
+        """The key of the file to compare: the last common step, or greedy answers; None where the two share none.
 
         Of a run beside an evaluation it is the last validation, of an evaluation the pass that is sampled like it.
         """
@@ -50,10 +49,9 @@ class Side(NamedTuple):
 def find_side(name: str) -> Side:
     """The run of this name, or the run or evaluation in this folder; of an evaluation the trained model counts.
 
-    Raises:
-        RecipeError: it is not there, or has no responses to compare.
+    Raises RecipeError where it is not there, or has no responses to compare.
     """
-    folder = Path(name).absolute()
+    folder = Path(in_artifacts(name)).absolute()
     if models := read_json(folder / "report.json").get("models"):
         *_, label = models
         passes = {name: summary["sampling"] for name, summary in models[label]["passes"].items()}
@@ -74,10 +72,7 @@ def find_side(name: str) -> Side:
 
 
 class Compared:
-    """Runs and evaluations side by side: held-out means, paired differences to the first, settings that differ.
-
-    Raises RecipeError where one is named twice.
-    """
+    """Runs and evaluations, the others paired with the first. Raises RecipeError where one is named twice."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
         if len({side.folder for side in sides}) < max(2, len(sides)):
@@ -98,7 +93,6 @@ class Compared:
 
     @property
     def heading(self) -> str:
-        """The heading of the means."""
         return title(*self._measures)
 
     def means(self) -> list[tuple[str, ...]]:
@@ -108,7 +102,9 @@ class Compared:
         places = {place for side in self.sides for place in side.files}
         for place in sorted(places, key=lambda each: (isinstance(each, str), each)):
             files = [side.files.get(place) for side in self.sides]
-            rows.append((str(place), *(_mean(file, name_measure=several) for file in files)))
+            means = [shown(file.measures.mean, file.measure) if file else "-" for file in files]
+            named = [f"{file.measure} " if file and several else "" for file in files]
+            rows.append((str(place), *map("".join, zip(named, means, strict=True))))
         for name in TRAINING if self.runs else ():
             series = [side.run.series(*SHOWN[name]) if side.run else [] for side in self.sides]
             rows.append((f"last {name}", *(number(values[-1][1] if values else None) for values in series)))
@@ -128,12 +124,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(map(str.rstrip, lines))
-
-
-def _mean(file: ScoredFile | None, *, name_measure: bool) -> str:
-    if file is None:
-        return "-"
-    return (f"{file.measure} " if name_measure else "") + shown(file.measures.mean, file.measure)
 
 
 def _verdict(first: Side, second: Side, notes: list[str]) -> str:
@@ -167,7 +157,6 @@ def settings_that_differ(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def _short(value: Any) -> Any:
-    """A path below the working folder or the repository without it."""
     return value.replace(f"{ROOT}/", "") if isinstance(value, str) else value
 
 

@@ -17,23 +17,29 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from recipes.config import Recipe, load, total_steps
+from recipes.config.resolve import replaced
+from recipes.config.schema import leaves
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint, step_of
-from recipes.errors import RecipeError, nearest
+from recipes.errors import RecipeError, did_you_mean
 from recipes.files import run_lock, write_whole
 from recipes.model_files import read_json
-from recipes.paths import artifacts, checkpoint_dir, relative_to_cwd, run_dir
+from recipes.paths import artifacts, checkpoint_dir, in_artifacts, relative_to_cwd, run_dir
 from recipes.runs.metrics import (
+    DUMPS,
+    Measured,
     Series,
     Step,
     adopt_leftovers,
     drop_steps,
+    dump_folder,
+    held_out,
+    of_last_measure,
     per_token,
     read_history,
     seconds_left,
     series,
 )
-from recipes.runs.validations import DUMPS, Measured, dump_folder, held_out, of_last_measure
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""
@@ -41,7 +47,7 @@ State = Literal["starting", "running", "finished", "ended early"]
 
 
 class RunFiles:
-    """Files of a run."""
+    """Paths of a run's files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder  # `artifacts/runs/<experiment>`
@@ -49,40 +55,29 @@ class RunFiles:
         self.metrics, self.log = folder / "metrics.jsonl", folder / "train.log"
         self.summary = folder / "summary.json"  # result file of the pointer selector's trainer, written at its end
         self.lock = folder / ".lock"  # held by the launcher; the file contains its process id
-        # Metrics of the attempt that this process runs, as the trainer writes them.
-        self.attempt = folder / f".attempt-{os.getpid()}.jsonl"
+        self.attempt = folder / f".attempt-{os.getpid()}.jsonl"  # metrics of this process's attempt, by the trainer
 
     @property
     def attempts(self) -> list[Path]:
-        """Metrics files of attempts whose lines may not all be in `metrics` yet."""
+        """Metrics of attempts whose lines may not all be in `metrics` yet."""
         return sorted(self.folder.glob(".attempt-*.jsonl"))
 
 
 @contextmanager
 def lock_run(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFiles]:
-    """The run's files and its folder of checkpoints, for this launcher alone.
-
-    Raises RecipeError while another launcher has them.
-    """
+    """The run's files and checkpoints, for this launcher alone. Raises RecipeError while another has them."""
     files = RunFiles(run_dir(experiment))
     of_checkpoints = run_lock(checkpoints / ".lock", experiment, "CHECKPOINT_DIR") if checkpoints else nullcontext()
     with run_lock(files.lock, experiment), of_checkpoints:
         adopt_leftovers(files.attempts, files.metrics)
         yield files
-        adopt_leftovers([files.attempt] if files.attempt.is_file() else [], files.metrics)
+        adopt_leftovers(files.attempts, files.metrics)
 
 
 def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Write what this attempt runs; an older attempt's differing configuration is kept under a number.
+    """Write the recipe, as YAML, and the command of this attempt, with variables beyond the launcher's own.
 
-    Args:
-        files: the run's files.
-        config: the resolved recipe, as YAML.
-        command: the trainer's argument vector.
-        environment: variables that the trainer gets beyond the launcher's own.
-
-    Returns:
-        The length of the log so far, where this attempt's part begins.
+    An older attempt's differing configuration is kept under a number. Returns the length of the log so far.
     """
     if files.config.is_file() and files.config.read_text(encoding="utf-8") != config:
         numbers = (file.suffixes[0].removeprefix(".") for file in files.folder.glob("config.*.yaml"))
@@ -100,19 +95,14 @@ def _next(numbers: Iterable[str]) -> int:
 
 
 SET_ASIDE = "set_aside"
-"""Folder with what later attempts discarded, below a number; one in the run's folder, one beside its checkpoints."""
+"""Folder of what later attempts discarded, below a number; one in the run's folder, one beside its checkpoints."""
 
 
 def set_aside(recipe: Recipe, after: int) -> str:
     """Move what earlier attempts made after a step out of the way of an attempt that makes these steps anew.
 
-    These are metrics, dumps, recorded changes, checkpoints and the best one.
-
-    Args:
-        after: the last step that stays; -1 where the run begins with its first step.
-
-    Returns:
-        A sentence on what was moved and where to; empty where there was nothing.
+    These are metrics, dumps, recorded changes, checkpoints and the best one. `after` is -1 where the run begins with
+    its first step. Returns a sentence on where they went; empty where there was nothing.
     """
     files = RunFiles(run_dir(recipe.experiment))
     place = Path(str(recipe.trainer.save_checkpoint_path))
@@ -129,8 +119,8 @@ def set_aside(recipe: Recipe, after: int) -> str:
     for path, to in [(path, to) for step, path, to in found if step is not None and step > after]:
         to.mkdir(parents=True, exist_ok=True)
         path.rename(to / path.name)
-    of_changes = files.folder / CHANGES, after - 1, "after_step"  # what the last attempt changed is compared anew
-    for file, last, key in ((files.metrics, after, "step"), of_changes):
+    # What the last attempt changed is compared anew.
+    for file, last, key in (files.metrics, after, "step"), (files.folder / CHANGES, after - 1, "after_step"):
         if lines := drop_steps(file, last, key):
             write_whole(target / file.name, lines)
     where = " and ".join(str(relative_to_cwd(folder)) for folder in (target, beside) if folder.is_dir())
@@ -150,14 +140,14 @@ class Run:
     """State of a run, from its folder."""
 
     folder: Path  # artifacts/runs/<experiment>
-    task: str  # what it trains, in a word
-    history: list[Step]  # the metrics of its steps so far
-    recipe: Recipe | None  # what it trains; None where config.yaml cannot be read
-    total: int | None  # the steps that it has to make, where known
+    task: str
+    history: list[Step]
+    recipe: Recipe | None  # None where config.yaml cannot be read
+    total: int | None  # steps, where known
     state: State  # "starting" or "running" while its launcher is alive
     notes: tuple[str, ...]  # what could not be read, in sentences
     checkpoint: Checkpoint | None  # the last one
-    best: Best | None  # the best checkpoint that was kept
+    best: Best | None
     since: int  # the first step whose validation compares with the last one (`compares_since`)
     silent_s: float | None  # seconds since metrics or log changed; None for a run that has ended
 
@@ -177,15 +167,14 @@ class Run:
     def validations(self) -> dict[int, Measured]:
         """Step -> its validation, of those that compare with the last one."""
         steps = [step for step in self.history if step.step >= self.since]
-        return of_last_measure({each.step: found for each in steps if (found := self._held_out(each))})
+        found = {step.step: held_out(self.folder, self.recipe, step) for step in steps}
+        return of_last_measure({step: measured for step, measured in found.items() if measured})
 
     @cached_property
     def validated(self) -> Measured | None:
         """The last validation; None before the first."""
-        return next(filter(None, map(self._held_out, reversed(self.history))), None)
-
-    def _held_out(self, step: Step) -> Measured | None:
-        return held_out(self.folder, self.recipe, step)
+        every = (held_out(self.folder, self.recipe, step) for step in reversed(self.history))
+        return next(filter(None, every), None)
 
     @property
     def measure(self) -> str:
@@ -206,7 +195,7 @@ def folders() -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return RunFiles(path).metrics.is_file() or RunFiles(path).config.is_file()
+    return any((path / name).is_file() for name in ("metrics.jsonl", "config.yaml"))
 
 
 def find(name: str = "") -> Path:
@@ -215,15 +204,13 @@ def find(name: str = "") -> Path:
     Raises RecipeError with the closest name where there is no such run.
     """
     there = folders()
-    for folder in (run_dir(name), Path(name)) if name else there[:1]:
+    for folder in (run_dir(name), Path(in_artifacts(name))) if name else there[:1]:
         if _is_run(folder):
             return folder.absolute()
     names = [path.name for path in there]
-    root = artifacts() / "runs"
-    close = nearest(name, names)
     what = f"there is no run {name!r}" if name else "there is no run yet"
     listed = f"use one of {', '.join(names[:10])}" if names else "start one first: bash examples/.../....sh"
-    raise RecipeError(what, where=str(root), fix=f"did you mean {close}?" if close else listed)
+    raise RecipeError(what, where=str(artifacts() / "runs"), fix=did_you_mean(Path(name).name, names) or listed)
 
 
 def read(folder: Path) -> Run:
@@ -233,7 +220,7 @@ def read(folder: Path) -> Run:
     notes, recipe, total = [], None, None
     about = read_json(folder / "about.json")  # of a run of another trainer: `task`, `total` steps, `checkpoints`
     try:
-        recipe = load(str(files.config), environ={})
+        recipe = _relocated(load(str(files.config), environ={}), folder)
         total = total_steps(recipe, row_count(recipe)) or None
     except RecipeError as error:
         total = about.get("total")
@@ -263,8 +250,24 @@ def read(folder: Path) -> Run:
     )
 
 
+def _relocated(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe with the paths of files that were moved, or copied, with the run's folder of artifacts."""
+    dumps = Path(str(recipe.trainer.validation_data_dir))
+    then, now = dumps.parents[min(2, len(dumps.parents) - 1)], run.absolute().parents[1]
+    if dumps.parts[-3:] != ("runs", recipe.experiment, "validation") or then == now:
+        return recipe
+
+    def moved(path: str) -> str:
+        there = now / Path(path).relative_to(then) if Path(path).is_relative_to(then) else Path(path)
+        return str(there) if there.exists() else path
+
+    paths = {key: recipe.value(key) for key, leaf in leaves(Recipe).items() if leaf.info.path and recipe.value(key)}
+    found = {key: [*map(moved, value)] if isinstance(value, list) else moved(value) for key, value in paths.items()}
+    return replaced(recipe, found, "the folder of artifacts as it is now")
+
+
 def _alive(lock: Path) -> bool:
-    """Return whether the launcher that wrote its process id into the lock file still runs, without taking the lock."""
+    """True while the launcher that wrote its process id into the lock file runs; the lock is not taken."""
     try:
         pid = int(lock.read_text(encoding="utf-8"))
         # The id may have been reused since; that process then began after the file was written.
@@ -286,11 +289,10 @@ class Change(NamedTuple):
     old: Any  # its values; hashes for content
     new: Any
     effect: str  # what becomes of the new value
-    content: bool  # whether the change makes the resumed run another run
+    content: bool  # makes the resumed run another run
 
     @property
     def described(self) -> str:
-        """The change in a line."""
         if isinstance(self.old, dict) and isinstance(self.new, dict):
             both = sorted(self.old.keys() & self.new.keys())
             parts = {
@@ -309,16 +311,16 @@ class Changed(NamedTuple):
 
     after_step: int  # the last step before it
     changes: tuple[Change, ...]
-    validated: bool = False  # whether the model of `after_step` was validated anew
+    validated: bool = False  # the model of `after_step` was validated anew
 
     @property
     def breaks_series(self) -> bool:
-        """Return whether scores or validations before and after do not compare."""
+        """Scores or validations before and after do not compare."""
         return any(each.name in BREAKS or each.name.startswith("worker.reward.") for each in self.changes)
 
 
 BREAKS = ("reward", "validation rows", "content")
-"""Changed content after which scores or validations do not compare; `content`: what differs is not known."""
+"""Changed content after which scores or validations do not compare; `content`: it is not known what differs."""
 
 
 def add_changes(run: Path, after_step: int, changes: Sequence[Change], validated: bool = False) -> None:

@@ -1,13 +1,8 @@
-"""Health rules: each judges the metrics of a run over windows of steps, and gives a status with its evidence.
-
-Most rules look at the last window of steps, some also at the first. `RULES` says what a warning usually means and
-what to try. Rules change nothing in a run.
-"""
+"""Health rules: each judges the metrics of a run over its last steps, some also its first, and changes nothing."""
 
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,14 +14,13 @@ from recipes.config.resolve import algorithm
 from recipes.config.variables import positive_number
 from recipes.data.rows import find_manifest
 from recipes.drawing import markdown
-from recipes.errors import RecipeError, counted
+from recipes.errors import counted
 from recipes.files import sha256
 from recipes.paths import ROOT
 from recipes.rewards.contract import RIGHT, SAME
 from recipes.rewards.metrics import CALLS, CUT_BY_TURNS, FAILED_CALLS, TRAINING_ACCURACY, ZERO_VARIANCE
-from recipes.runs.folder import compares_since
-from recipes.runs.metrics import KL, Series, Step, is_finite, number, series, validation
-from recipes.runs.validations import Measured, measured, of_last_measure
+from recipes.runs.folder import Run, compares_since
+from recipes.runs.metrics import KL, Measured, Series, Step, measured, number, of_last_measure, series, validation
 from recipes.statistics import counted_questions
 from recipes.yaml_text import read
 
@@ -48,13 +42,10 @@ GAIN = 0.1
 SHARE_OF_GAIN = 0.1  # least part of the training score's rise that the validation should rise by
 UNSURE = 2.0  # standard errors by which two validations must differ
 
-
 Verdict = tuple[Status, str] | tuple[Status, str, str]
 """Status and evidence that a rule gives a run, and the name of other texts than the rule's where its cause differs."""
 HELD_OUT = "reward and validation"
 BOTH_FALL = f"{HELD_OUT}, both falling"
-
-
 EXAMPLE = ROOT / "examples" / "custom_task" / "data" / "tiny.jsonl"
 """The rows of the recipe `custom`'s tiny model."""
 STAND_IN = (
@@ -68,24 +59,17 @@ class Unknown(Exception):
 
 
 class Evidence:
-    """Facts for the rules, kept while a run grows: a new step costs the same after any number of steps.
-
-    Args:
-        history: every step so far, including steps that have only a validation.
-        recipe: None where its file cannot be read.
-        validations: step -> its validation; step 0 is the model before training.
-        since: the first step whose validation compares with the last one; training scores compare after it.
-    """
+    """Facts for the rules, kept while a run grows: a new step costs the same after any number of steps."""
 
     def __init__(
         self,
-        history: Iterable[Step] = (),
-        recipe: Recipe | None = None,
-        validations: Mapping[int, Measured] | None = None,
-        since: int = 0,
+        history: Iterable[Step],
+        recipe: Recipe | None,  # None where its file cannot be read
+        validations: Mapping[int, Measured],  # by step; step 0 is the model before training
+        since: int = 0,  # the first step whose validation compares with the last one; training scores compare after it
     ) -> None:
         self.history: list[Step] = []
-        self.recipe, self.since, self.validations = recipe, since, dict(validations or {})
+        self.recipe, self.since, self.validations = recipe, since, dict(validations)
         self.broken: dict[str, int] = {}  # metric -> the last step at which it was no number
         self.stand_in = recipe is not None and stands_in(recipe)
         self._kept: dict[tuple[str, ...], tuple[Callable[[Step], float | None], Series]] = {}
@@ -96,7 +80,8 @@ class Evidence:
         """Take in a step."""
         self.history.append(step)
         for name, value in step.data.items():
-            if name.startswith(("actor/", "critic/")) and (value is None or not is_finite(value)):
+            is_broken = value is None or (isinstance(value, float) and not math.isfinite(value))
+            if is_broken and name.startswith(("actor/", "critic/")):
                 self.broken[name] = step.step
         for value_of, kept in self._kept.values():
             kept += series([step], value_of)
@@ -104,9 +89,7 @@ class Evidence:
     def series(self, *names: str, value_of: Callable[[Step], float | None] | None = None) -> Series:
         """(step, value) of each trained step that has one. Raises Unknown for fewer than two.
 
-        Args:
-            names: metrics, of which the first that a step has counts.
-            value_of: gives a step's value, where `names` is a name for it and no metric.
+        The first metric of `names` that a step has counts; with `value_of`, `names` is the name of what this returns.
         """
         if names not in self._kept:
             value_of = value_of or (lambda step: step.get(*names))
@@ -122,7 +105,7 @@ class Evidence:
 
     @property
     def solved(self) -> bool:
-        """Return whether every response of the last window is right."""
+        """Every response of the last window is right."""
         try:
             return all(value >= RIGHT for value in self.last(TRAINING_ACCURACY))
         except Unknown:
@@ -130,7 +113,7 @@ class Evidence:
 
 
 def stands_in(recipe: Recipe) -> bool:
-    """Return whether a tiny model of this repository trains on rows that are not its own: the user's."""
+    """True for a tiny model of this repository that trains on the user's rows, not its own."""
     if not Path(str(recipe.worker.actor.model.model_path)).is_relative_to(ROOT / "recipes"):
         return False
     files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == "data.train_files"]
@@ -210,13 +193,9 @@ def _groups(run: Evidence) -> Verdict:
 
 
 def truncated(step: Step, limit: int) -> float | None:
-    """Share of a step's responses that reach the limit; None where the trainer logs no lengths.
+    """Share of a step's responses that reach the limit, in tokens; None where the trainer logs no lengths.
 
-    verl's `response_length/clip_ratio` counts responses as long as the longest of the step, which is the share of
-    truncated ones only where the longest reaches the limit.
-
-    Args:
-        limit: `data.max_response_length`, in tokens.
+    verl's `response_length/clip_ratio` counts those as long as the longest, whether that reaches the limit or not.
     """
     longest = step.get("response_length/max")
     return 0.0 if longest is not None and longest < limit else step.get("response_length/clip_ratio")
@@ -294,13 +273,11 @@ MISMATCH_ADVICE = (
 def mismatch_bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
     """The largest `ROLLOUT_KL` that a step may have; infinite for a run without images or without this metric.
 
-    If vLLM does not see the images, the model still answers, and training goes on. But vLLM returns the log-prob of
-    each token that it samples, and the trainer computes it again: `ROLLOUT_KL`, in nats a token, is the mean of
-    log p(vLLM) - log p(trainer). It is zero up to rounding where both saw the same image with the same weights, and far
-    above `MOST_ROLLOUT_KL` where vLLM saw none; docs/RESULTS.md has the figures.
+    A model that does not see the images still answers. `ROLLOUT_KL`, the mean of log p(vLLM) - log p(trainer) over the
+    sampled tokens, is 0 up to rounding where both saw the same image with the same weights, and far above the bound
+    where vLLM saw none (docs/RESULTS.md).
 
-    Raises:
-        RecipeError: `MAX_ROLLOUT_KL` is no positive number.
+    Raises RecipeError where `MAX_ROLLOUT_KL` is no positive number.
     """
     rollout = recipe.worker.rollout
     if not rollout.limit_images or not (rollout.calculate_log_probs or recipe.engine == "easyr1"):
@@ -309,7 +286,7 @@ def mismatch_bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
 
 
 def mismatch(step: Step, most: float) -> str | None:
-    """Return in one line what is wrong with a step; None if nothing is wrong or the step has no `ROLLOUT_KL`."""
+    """One line on what is wrong with a step; None where nothing is, or where it has no `ROLLOUT_KL`."""
     value = step.get(ROLLOUT_KL)
     # Only noise makes the mean negative, so its absolute value counts; NaN compares as false and is reported.
     if value is None or math.isinf(most) or abs(value) <= most:
@@ -318,22 +295,11 @@ def mismatch(step: Step, most: float) -> str | None:
     return f"step {step.step}: vLLM and the trainer do not see the same image ({what})"
 
 
-def refuse_after_mismatch(recipe: Recipe, history: Sequence[Step]) -> None:
-    """Raise where a run would resume a checkpoint after a mismatch; `history` has the steps up to the checkpoint."""
-    most = mismatch_bound(recipe, os.environ)
-    if found := next((text for step in history if (text := mismatch(step, most))), None):
-        raise RecipeError(
-            f"the checkpoint to go on from was trained on a wrong image: {found}",
-            where=str(recipe.trainer.save_checkpoint_path),
-            fix=f"remove that folder, or choose another EXPERIMENT_NAME; {MISMATCH_ADVICE}",
-        )
-
-
 class Rule(NamedTuple):
-    """A rule with what its warning usually means."""
+    """A rule and its texts, of health.yaml."""
 
-    name: str  # what messages call it
-    judge: Callable[[Evidence], Verdict]  # gives status and evidence
+    name: str
+    judge: Callable[[Evidence], Verdict]
     healthy: str  # range in a good run, as text
     meaning: str  # what a warning or failure usually means
     advice: str  # what to try
@@ -373,7 +339,7 @@ class Finding(NamedTuple):
 
 
 def findings(run: Evidence) -> list[Finding]:
-    """Return what every rule says, in the order of `RULES`."""
+    """The verdict of every rule, in the order of `RULES`."""
     found = []
     for rule in RULES:
         if run.stand_in and rule.judge is not _numbers:
@@ -387,17 +353,16 @@ def findings(run: Evidence) -> list[Finding]:
     return found
 
 
-class Health:
-    """Judges a run after each step, and prints a line where a rule raises, changes or drops an alarm.
+def findings_of(run: Run) -> list[Finding]:
+    """The verdicts on a run as its files are."""
+    return findings(Evidence(run.history, run.recipe, run.validations, run.since))
 
-    Args:
-        recipe: the run's recipe.
-        history: the run's steps up to the checkpoint that it resumes.
-        folder: the run's folder, where its validations are.
-        log: prints a line to the user.
-    """
+
+class Health:
+    """Judges a run after each step, and logs a line where a rule raises, changes or drops an alarm."""
 
     def __init__(self, recipe: Recipe, history: Sequence[Step], folder: Path, log: Callable[[str], None]) -> None:
+        """`history` has the steps up to the checkpoint that the run resumes, `folder` its files."""
         self._run = Evidence(history, recipe, measured(folder, recipe, history), compares_since(folder))
         self._folder, self._log = folder, log
         self._unread: list[Step] = []  # whose validation's dump is still being written
@@ -406,7 +371,7 @@ class Health:
             log(f"note: {STAND_IN}")
 
     def add_step(self, step: Step) -> None:
-        """Take in a step's metrics, and print what changed."""
+        """Take in a step's metrics, and log what changed."""
         self._run.add(step)
         self._unread.append(step)
         self._run.validations |= measured(self._folder, self._run.recipe, self._unread)

@@ -13,12 +13,15 @@ from recipes.files import Tail
 from recipes.yaml_text import read
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_SPEAKER = re.compile(r"\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
-_VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?")
+_PREFIX = re.compile(
+    r"(?P<ray>(?:\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?)*)"
+    r"(?P<vllm>(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?(?P<text>.*)",
+    re.DOTALL,
+)
 
 DATA = read(Path(__file__).with_suffix(".yaml"))
 PHASES: dict[str, str] = DATA["phases"]
-"""What the trainer prints when a phase begins -> what a user reads."""
+"""A line of the trainer at which a phase begins -> the phase as a user reads it."""
 
 
 class Line(NamedTuple):
@@ -30,19 +33,13 @@ class Line(NamedTuple):
 
 def clean(raw: str) -> Line:
     """Strip colours, one or more of Ray's `(Name pid=1)`, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
-    text = _ANSI.sub("", raw)
-    speaker = ""
-    while match := _SPEAKER.match(text):
-        speaker += match.group().strip()
-        text = text[match.end() :]
-    if match := _VLLM.match(text):
-        speaker += "vllm"
-        text = text[match.end() :]
-    return Line(speaker, text.rstrip())
+    line = _PREFIX.fullmatch(_ANSI.sub("", raw))
+    assert line is not None  # every part may be empty
+    return Line(line["ray"].strip() + "vllm" * bool(line["vllm"]), line["text"].rstrip())
 
 
 class LogReader:
-    """The lines of a growing log from an offset on; a progress bar's carriage returns end lines too."""
+    """A growing log from an offset on; a progress bar's carriage returns end lines too."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._tail = Tail(path, b"\r\n", offset)
@@ -58,7 +55,7 @@ def phase_of(line: Line) -> str | None:
 
 
 _ROWS = re.compile(r"(filter dataset len: |dataset len: |selected )(\d+)")
-"""What verl prints of a data set that it reads: its rows, those that it takes, and those that its filter leaves."""
+"""verl's lines on a data set that it reads: its rows, those that it takes, and those that its filter leaves."""
 
 
 class DroppedRows:
@@ -84,8 +81,11 @@ _REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+"""Sentences between two tracebacks of one error."""
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
+# A line at the margin that ends a traceback: the exception, whose name tells where there is no message.
+_EXCEPTION = re.compile(r"(?P<name>(?:\w+\.)*[A-Z]\w*)(?:\(\w+\))?(?:: (?P<message>.*))?$")
+_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
@@ -104,12 +104,11 @@ HINTS: dict[str, str] = {"|".join(each["texts"]): each["advice"] for each in DAT
 
 
 class TrainerError(NamedTuple):
-    """Cause of a failure."""
+    """Cause of a failure; fields are empty where nothing is known."""
 
-    # Exception and message, such as `ValueError: boom`, or another line on an error; empty if there is none.
-    error: str = ""
-    frame: str = ""  # `file:line in function` where it was raised; empty if unknown
-    hint: str = ""  # what to do; empty if nothing is known
+    error: str = ""  # exception and message, such as `ValueError: boom`, or another line on an error
+    frame: str = ""  # `file:line in function` where it was raised
+    hint: str = ""  # what to do
 
 
 class _Raised(NamedTuple):
@@ -122,16 +121,13 @@ class _Raised(NamedTuple):
 
 
 def first_error(lines: Iterable[Line]) -> TrainerError:
-    """The cause of a crash.
-
-    Args:
-        lines: the attempt's lines, in order.
-    """
+    """The cause of a crash, of an attempt's lines in order."""
     everything = list(lines)
     tail = "\n".join(line.text for line in everything[-200:])
     raised = _raised(everything)
     real = [each for each in raised if not each.error.startswith((*_WRAPPERS, *_CONSEQUENCES))]
-    ended = [each.error for each in _last_of_trainer(raised)]
+    of_trainer = [each for each in raised if not each.speaker]
+    ended = [each.error for each in of_trainer if each.position == of_trainer[-1].position]
     ranks = (
         [each for each in real if _REWARD_ERROR in each.error],
         [each for each in real if each.error in ended],  # the trainer survived the others
@@ -143,11 +139,12 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     chosen = next(filter(None, ranks), None)
     if chosen:
         error, frame, _, position = chosen[0]
+        short = error.removeprefix("ray.exceptions.")
         if error.startswith(_DEAD):
             names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
-            error = f"the process of {next(names, 'an actor')} died ({error.removeprefix('ray.exceptions.')})"
+            error = f"the process of {next(names, 'an actor')} died ({short})"
         if error.startswith(_SILENT):
-            error = f"a process no longer answers ({error.removeprefix('ray.exceptions.')})"
+            error = f"a process no longer answers ({short})"
         return TrainerError(error, frame, _hint(error) or _hint(tail))
     if process := next((name for line in everything for text, name in _DEAD_RAY if text in line.text), None):
         error = f"{process} was killed or crashed"
@@ -163,14 +160,15 @@ def _raised(lines: list[Line]) -> list[_Raised]:
     found: list[_Raised] = []
     for position, (speaker, text) in enumerate(lines):
         if text.lstrip("| ").startswith(_START):
-            if speaker not in begins or not _chained(lines[begins[speaker] : position], speaker):
+            before = [line.text for line in lines[begins.get(speaker, position) : position] if line.speaker == speaker]
+            if not any(text.startswith(_CHAIN) for text in before[-2:]):
                 begins[speaker] = position
             frames[speaker] = ""
         elif speaker not in frames or any(noise in text for noise in _NOISE):
             continue
         elif frame := _FRAME.match(text):
             frames[speaker] = f"{frame['file']}:{frame['line']} in {frame['function']}"
-        elif not text.startswith((" ", "\t")) and _ends(text):
+        elif (ends := _EXCEPTION.match(text)) and (ends["message"] is not None or ends["name"].endswith(_ENDINGS)):
             if "ValidationError: " in text:  # pydantic's first line only counts: the first error stands below
                 below = (each.text.strip() for each in lines[position + 1 :] if each.speaker == speaker)
                 text = " ".join([text, *takewhile(lambda line: not line.startswith(_PYDANTICS_LINK), islice(below, 2))])
@@ -178,28 +176,6 @@ def _raised(lines: list[Line]) -> list[_Raised]:
             if not text.startswith(_WRAPPERS):
                 del frames[speaker]
     return sorted(found, key=lambda each: each.position)
-
-
-def _last_of_trainer(raised: list[_Raised]) -> list[_Raised]:
-    """The exceptions of the last traceback of the trainer's own process, without Ray's wrappers."""
-    own = [each for each in raised if not each.speaker]
-    return [each for each in own if each.position == own[-1].position and not each.error.startswith(_WRAPPERS)]
-
-
-def _chained(before: list[Line], speaker: str) -> bool:
-    """Return whether the lines end with the sentence that joins two tracebacks of a process."""
-    return any(line.text.startswith(_CHAIN) for line in [line for line in before if line.speaker == speaker][-2:])
-
-
-def _ends(text: str) -> bool:
-    """Return whether a line at the margin is the exception that ends a traceback."""
-    match = _EXCEPTION.match(text)
-    if match is None:
-        return False
-    name = match["name"].rsplit(".", 1)[-1]
-    return name[:1].isupper() and (
-        name.endswith(("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")) or match["message"] is not None
-    )
 
 
 def _hint(text: str) -> str:

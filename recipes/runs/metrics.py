@@ -1,17 +1,22 @@
-"""Metrics that the trainer logged: read, followed while they are written, and brought to one scale."""
+"""Metrics that the trainer logged, and validations: read, followed while they are written, and brought to one scale."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from statistics import mean, median
-from typing import Any, NamedTuple
+from statistics import fmean, mean, median
+from typing import Any, NamedTuple, TypeVar
 
 from recipes.config import Recipe, objective
+from recipes.errors import RecipeError, counted
 from recipes.files import Tail, write_whole
+from recipes.responses.files import ScoredFile, read_responses
+from recipes.statistics import standard_error
 
 KL = ("actor/reward_kl_penalty", "actor/kl_loss")
 """verl's names of the KL in the reward and in the loss; the first that is logged counts."""
@@ -35,7 +40,6 @@ TIMINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Phase of a step -> the metrics of the seconds that it took, verl's and, for validation, EasyR1's."""
 
-
 Series = list[tuple[int, float]]
 """(step, value), in order."""
 
@@ -55,18 +59,10 @@ class Step(NamedTuple):
         return None
 
 
-def is_finite(value: Any) -> bool:
-    """Return whether a metric's value is no NaN and not infinite; texts are not judged."""
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 class MetricsFollower:
-    """Copies the lines of an attempt's file to the history.
+    """Copies the lines of an attempt's file, which the trainer writes, to the run's history, `metrics.jsonl`.
 
-    Args:
-        attempt: the file that the trainer writes (`VERL_FILE_LOGGER_PATH`).
-        history: `metrics.jsonl` of the run.
-        recipe: its loss decides the scale of some metrics (`per_token`).
+    The recipe's loss decides the scale of some metrics (`per_token`).
     """
 
     def __init__(self, attempt: Path, history: Path, recipe: Recipe | None = None) -> None:
@@ -159,34 +155,20 @@ MEASURES = {"accuracy": "acc", "score": "reward"}
 
 
 class Validation(NamedTuple):
-    """One validation: measure ("accuracy", or "score" if the reward states no accuracy), and mean by data source.
+    """One validation as the trainer logs it; the mean over the questions of all sources is `held_out`."""
 
-    Held-out accuracy is the mean over the questions (`validations.held_out`), of whatever source they are.
-    """
-
-    measure: str
-    means: dict[str, float]
+    measure: str  # "accuracy", or "score" where the reward states no accuracy
+    means: dict[str, float]  # by data source
 
 
 def validation(step: Step) -> Validation | None:
     """The validation that a step logs as `val-core/<source>/<acc or reward>/mean@<n>`; None where it logs none."""
     for measure, name in MEASURES.items():
-        logged = [key for key in step.data if key.startswith("val-core/")]
-        found = [(re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key), step.get(key)) for key in logged]
-        means = {match[1]: value for match, value in found if match and value is not None}
-        if means:
+        logged = {key: re.fullmatch(rf"val-core/(.+?)/{name}/mean@.*", key) for key in step.data}
+        values = ((match[1], step.get(key)) for key, match in logged.items() if match)
+        if means := {source: value for source, value in values if value is not None}:
             return Validation(measure, means)
     return None
-
-
-def validations(history: Iterable[Step]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """(measure, data source) -> (step, value) of each validation, in order."""
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for step in history:
-        if validated := validation(step):
-            for source, value in validated.means.items():
-                found.setdefault((validated.measure, source), []).append((step.step, value))
-    return found
 
 
 def seconds(step: Step) -> float:
@@ -220,6 +202,96 @@ def _parsed(line: bytes) -> Step | None:
         return Step(int(entry["step"]), {name: data[own] for own, name in _OF_UPDATE.items() if own in data} | data)
     except (ValueError, KeyError, TypeError, OverflowError):  # a step may be written as Infinity
         return None
+
+
+DUMPS = ("rollouts", "validation")
+"""The kinds of dumps, and their folders in a run's."""
+
+
+def dump_folder(run: Path, recipe: Recipe | None, kind: str) -> Path:
+    """The folder of a run's dumps: its own, which is moved and copied with it, or the one that its recipe names."""
+    trainer = recipe.trainer if recipe else None
+    named = trainer and (trainer.validation_data_dir if kind == "validation" else trainer.rollout_data_dir)
+    is_own = not trainer or not named or Path(named).parts[-2:] == (trainer.experiment_name, kind)
+    return run / kind if is_own else Path(str(named))
+
+
+def read_validations(run: Path, recipe: Recipe | None, since: int = 0) -> tuple[dict[int, ScoredFile], list[str]]:
+    """The validations that compare with the last one, by step, and a note on each other one.
+
+    `since` is the first step with the present reward and questions (`folder.compares_since`).
+    """
+    found = dump_folder(run, recipe, "validation").glob("*.jsonl")
+    files = dict(sorted((int(file.stem), file) for file in found if file.stem.isdecimal()))
+    dumps: dict[int, ScoredFile] = {}
+    notes = []
+    if earlier := [step for step in files if step < since]:
+        what = f"{counted(len(earlier), 'validation')}, the last of step {earlier[-1]}, left out"
+        notes.append(f"{what}: the reward or the questions changed after step {since}")
+    for step in (step for step in files if step >= since):
+        try:
+            dumps[step] = read_responses(files[step], images=may_show_images(recipe))
+        except RecipeError as error:
+            notes.append(f"validation of step {step} left out: {error.what}")
+    same = of_last_measure(dumps)
+    if others := [str(step) for step in dumps if step not in same]:
+        notes.append(f"validations of steps {', '.join(others)} left out: the reward then had another measure")
+    return same, notes
+
+
+def may_show_images(recipe: Recipe | None) -> bool:
+    """True where the prompts of a run may have images: also where its recipe is not known."""
+    return recipe is None or recipe.worker.rollout.limit_images > 0
+
+
+class Measured(NamedTuple):
+    """One validation over its questions."""
+
+    measure: str  # "accuracy", or "score" where the reward states no accuracy
+    value: float  # mean over the questions of all data sources, of each question's mean over its responses
+    error: float  # standard error of the mean over the different questions; 0 for a single one, or equal means
+    questions: int  # number of questions; 0 where they are not known
+    different: int  # number of different ones
+
+
+Each = TypeVar("Each", ScoredFile, Measured, Validation)
+
+
+def of_last_measure(validations: Mapping[int, Each]) -> dict[int, Each]:
+    """The validations whose measure is the last one's; another reward may have stated none, or one."""
+    last = validations[max(validations)].measure if validations else ""
+    return {step: each for step, each in validations.items() if each.measure == last}
+
+
+def measured(run: Path, recipe: Recipe | None, history: Iterable[Step]) -> dict[int, Measured]:
+    """Step -> its validation, for the steps in `history` with a complete dump; only changed files are read again."""
+    found, folder = {}, dump_folder(run, recipe, "validation")
+    for step in (each.step for each in history if validation(each)):
+        file = folder / f"{step}.jsonl"
+        with suppress(RecipeError, FileNotFoundError):  # being written
+            found[step] = _measured(file, file.stat().st_mtime_ns, may_show_images(recipe))
+    return found
+
+
+def held_out(run: Path, recipe: Recipe | None, step: Step) -> Measured | None:
+    """A step's validation: of its dump, or as the trainer logged it where there is no dump and one data source.
+
+    None without a validation, and where only means by data source are known: how many questions each has is not.
+    """
+    if found := measured(run, recipe, [step]).get(step.step):
+        return found
+    logged = validation(step)
+    if logged is None or len(logged.means) > 1:
+        return None
+    (mean,) = logged.means.values()
+    return Measured(logged.measure, mean, 0.0, 0, 0)
+
+
+@cache
+def _measured(file: Path, written_ns: int, images: bool) -> Measured:
+    found = read_responses(file, images=images).measures
+    error = standard_error(found.values, found.clusters)
+    return Measured(found.measure, fmean(found.values), error, len(found.values), found.different)
 
 
 def number(value: float | None) -> str:

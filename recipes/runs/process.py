@@ -24,21 +24,15 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied)
 
 
 class Child:
-    """A running trainer and every process that it started; `refresh` tracks orphans too.
-
-    Args:
-        command: argument vector.
-        environment: the child's environment; `MARK` and PYTHONUNBUFFERED are added.
-        log: file that the child's output is appended to.
-        folder: working folder.
-    """
+    """A running trainer and every process that it started; `refresh` tracks orphans too."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> None:
-        mark = uuid.uuid4().hex
+        """Start it in a folder, with `MARK` in its environment; its output is appended to a log."""
+        self._mark = uuid.uuid4().hex
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 list(command),
-                env={**environment, MARK: mark, "PYTHONUNBUFFERED": "1"},
+                env={**environment, MARK: self._mark, "PYTHONUNBUFFERED": "1"},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -48,7 +42,6 @@ class Child:
                 preexec_fn=partial(die_with_parent, signal.SIGTERM, os.getpid()) if sys.platform == "linux" else None,
             )
         self.pid = self._process.pid
-        self._mark = mark
         self._known: set[psutil.Process] = set()
         self._foreign: set[psutil.Process] = set()
         self.refresh()
@@ -77,19 +70,15 @@ class Child:
         total = 0.0
         for process in self._known:
             with suppress(*_GONE):
-                times = process.cpu_times()
-                total += times.user + times.system
+                total += sum(process.cpu_times()[:2])
         return total
 
     def stop(self, terminate_s: float = 15.0, abort: Callable[[], bool] = lambda: False) -> None:
         """End the run: SIGTERM the trainer alone, so that it can close Ray; then SIGTERM all; then SIGKILL.
 
-        Args:
-            terminate_s: seconds that the trainer has to end by itself after SIGTERM.
-            abort: called while waiting; if it returns true, the wait ends.
+        The trainer has `terminate_s` seconds to end by itself, or until `abort` returns true.
         """
-        root = [process for process in self.refresh() if process.pid == self.pid]
-        _send(root, signal.SIGTERM)
+        _send([process for process in self.refresh() if process.pid == self.pid], signal.SIGTERM)
         self._wait(terminate_s, abort, only_root=True)
         _send(self.refresh(), signal.SIGTERM)
         self._wait(5.0, abort)
@@ -114,10 +103,9 @@ class Child:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    try:
+    with suppress(*_GONE):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except _GONE:
-        return False
+    return False
 
 
 def _send(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, WEAK, draw_means, inline, templates
 from recipes.errors import counted
@@ -18,19 +18,17 @@ from recipes.responses.measures import ScoredResponse
 from recipes.rewards.metrics import PART, REWARD_STD, TRAINING_ACCURACY, ZERO_VARIANCE, logged_parts
 from recipes.runs.compare import Compared, Side, shown
 from recipes.runs.folder import Run, RunFiles, read, read_changes
-from recipes.runs.health import Evidence, findings, truncated
-from recipes.runs.metrics import KL, Series, duration, number, seconds, series
-from recipes.runs.validations import read_validations
+from recipes.runs.health import findings_of, truncated
+from recipes.runs.metrics import KL, Series, duration, number, read_validations, seconds, series
 from recipes.statistics import Interval
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-TEMPLATE = "report.html.j2"
 MOST_CHARACTERS = 1500
 """The most characters that are shown of a prompt or a response: its last ones."""
-MOST_POINTS, MOST_VALIDATIONS = 400, 100
-"""The most points of a curve, and the most validations that are read for one."""
+MOST_POINTS = 400
+"""The most points of a curve."""
 MARKED = 60
 """Curves of at most so many points have a marker at each."""
 COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
@@ -39,33 +37,29 @@ COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
 def write(folder: Path, output: Path) -> Path:
     """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
     run = read(folder)
-    validations, notes = read_validations(folder, run.recipe, run.since, MOST_VALIDATIONS)
+    validations, notes = read_validations(folder, run.recipe, run.since)
     curve = {step: file.measures.mean for step, file in validations.items()}
     measure = next((file.measure for file in validations.values()), run.measure)
-    found = findings(Evidence(run.history, run.recipe, run.validations, run.since))
+    found = findings_of(run)
     alarms = [finding for finding in found if finding.alarming]
     config = RunFiles(folder).config
-    page = (
-        templates(Path(__file__).parent)
-        .get_template(TEMPLATE)
-        .render(
-            run=run,
-            notes=[*run.notes, *notes],
-            task=run.task,
-            written=datetime.now().astimezone().isoformat(timespec="minutes"),
-            tone="bad" if any(each.status == "failure" for each in alarms) else "weak" if alarms else "good",
-            alarms=alarms,
-            tiles=_tiles(run, curve, measure),
-            findings=found,
-            unknown=sum(finding.status == "unknown" for finding in found),
-            curves=curves({"": run}, [curve], measure),
-            samples=_samples(validations),
-            counted=counted,
-            changed=read_changes(folder),
-            config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
-        )
+    page = templates(Path(__file__).parent).get_template("report.html.j2")
+    text = page.render(
+        run=run,
+        notes=[*run.notes, *notes],
+        written=datetime.now().astimezone().isoformat(timespec="minutes"),
+        tone="bad" if any(each.status == "failure" for each in alarms) else "weak" if alarms else "good",
+        alarms=alarms,
+        tiles=_tiles(run, curve, measure),
+        findings=found,
+        unknown=sum(finding.status == "unknown" for finding in found),
+        curves=curves({"": run}, [curve], measure),
+        samples=_samples(validations),
+        counted=counted,
+        changed=read_changes(folder),
+        config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
     )
-    write_whole(output, page)
+    write_whole(output, text)
     return output.absolute()
 
 
@@ -73,16 +67,13 @@ def _tiles(run: Run, curve: dict[int, Interval], measure: str) -> list[tuple[str
     unit = " %" if curve and measure == "accuracy" else ""
     ends = [curve[step] for step in sorted({min(curve), max(curve)})] if curve else []
     held_out = ends[-1].value if ends else run.validated.value if run.validated else None
+    left = f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations"
     return [
         ("steps", str(run.step), f"of {run.total}" if run.total else "total not known"),
         (f"held-out {measure}", number(held_out), " → ".join(shown(each, measure) for each in ends) + unit),
         ("best kept", number(run.best.value if run.best else None), f"step {run.best.step}" if run.best else ""),
         ("checkpoint", f"{run.checkpoint.step}" if run.checkpoint else "-", "last saved step"),
-        (
-            "time",
-            duration(sum(map(seconds, run.history))),
-            f"{duration(run.left_s)} to go" if run.left_s else "in steps and validations",
-        ),
+        ("time", duration(sum(map(seconds, run.history))), left),
     ]
 
 
@@ -112,11 +103,9 @@ def _figures(run: Run, measure: str) -> dict[str, dict[str, Series]]:
 def curves(
     runs: Mapping[str, Run], held_out: Sequence[dict[int, Interval]], measure: str
 ) -> Iterator[tuple[str, Markup]]:
-    """Title and SVG of each figure that runs have numbers for; the held-out results are in the first.
+    """Title and SVG of each figure that runs have numbers for, by the names of their curves.
 
-    Args:
-        runs: by the name that the curves have; a single run needs none.
-        held_out: step -> mean, for each run.
+    The first has the held-out results, means by step for each run.
     """
     import matplotlib as mpl
     from markupsafe import Markup
@@ -131,13 +120,12 @@ def curves(
             for place, (name, run) in enumerate(runs.items()):
                 lines = {label: points for label, points in figures[place][title].items() if points}
                 for line, (label, points) in enumerate(lines.items()):
-                    own = {"color": COLOURS[(line if len(runs) == 1 else place) % len(COLOURS)]}
-                    own |= {"linestyle": STYLES[0 if len(runs) == 1 else line % len(STYLES)]}
-                    own |= {"marker": "o" if len(points) <= MARKED else ""}
+                    hue, dash = (line, 0) if len(runs) == 1 else (place, line)
+                    look: dict[str, Any] = {"marker": "o" if len(points) <= MARKED else "", "markersize": 2}
+                    look |= {"color": COLOURS[hue % len(COLOURS)], "linestyle": STYLES[dash % len(STYLES)]}
                     before = [point for point in points if point[0] <= run.since]
                     for part in filter(None, (before, points[len(before) :])):  # a changed reward breaks the line
-                        axes.plot(*zip(*thinned(part), strict=True), markersize=2)
-                        axes.lines[-1].set(**own)
+                        axes.plot(*zip(*thinned(part), strict=True), **look)
                     axes.lines[-1].set_label(": ".join(filter(None, (name, label))))
                 if title == next(iter(figures[0])) and held_out[place]:
                     colour = GOOD if len(runs) == 1 else COLOURS[place % len(COLOURS)]
@@ -155,9 +143,7 @@ def curves(
 def write_comparison(sides: Sequence[Side], output: Path) -> str:
     """Write a page with the curves of several runs over one another; return the comparison as text."""
     compared = Compared(sides)
-    validations = [list(side.files.items()) for side in sides if side.run]
-    chosen = [files[:: math.ceil(len(files) / MOST_VALIDATIONS)] for files in validations]
-    held_out = [{step: file.measures.mean for step, file in files} for files in chosen]
+    held_out = [{step: file.measures.mean for step, file in side.files.items()} for side in sides if side.run]
     runs = {name: side.run for name, side in zip(compared.names, sides, strict=True) if side.run}
     figures = curves(runs, held_out, compared.runs[0].measure) if runs else ()
     page = templates(Path(__file__).parent).get_template("compare.html.j2")
@@ -199,10 +185,8 @@ def _samples(validations: dict[int, ScoredFile]) -> list[Sample]:
         never = all(response.right is False for response in given)
         title = "won" if last > first else "lost" if first > last else "never right" if never else ""
         if title and title not in samples:
-            texts = [
-                (step, _verdict(each), each.text[-MOST_CHARACTERS:]) for step, each in zip(steps, given, strict=True)
-            ]
-            samples[title] = Sample(title, given[0].prompt[-MOST_CHARACTERS:], texts)
+            verdicts = zip(steps, map(_verdict, given), [each.text[-MOST_CHARACTERS:] for each in given], strict=True)
+            samples[title] = Sample(title, given[0].prompt[-MOST_CHARACTERS:], list(verdicts))
     return [samples[title] for title in ("won", "lost", "never right") if title in samples]
 
 

@@ -25,11 +25,10 @@ from recipes.memory.estimates import memory_limit
 from recipes.paths import ROOT, artifacts, git_commit, relative_to_cwd, run_dir, script_command
 from recipes.runs.compare import shown, title
 from recipes.runs.folder import Run, RunFiles, compares_since, read
-from recipes.runs.health import HELD_OUT, MISMATCH_ADVICE, Evidence, findings
+from recipes.runs.health import HELD_OUT, MISMATCH_ADVICE, findings_of
 from recipes.runs.log import TrainerError
-from recipes.runs.metrics import number, validation
+from recipes.runs.metrics import number, read_validations, validation
 from recipes.runs.supervise import Outcome
-from recipes.runs.validations import read_validations
 from recipes.yaml_text import flow
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def close(
         console.print("\n".join(failure(outcome, files.log, checkpoint)))
         return outcome.exit_code
     rows = results(run)
-    judged = findings(Evidence(run.history, recipe, run.validations, run.since))
-    alarms = [finding for finding in judged if finding.alarming]
+    alarms = [finding for finding in findings_of(replace(run, recipe=recipe)) if finding.alarming]
     worse = any(each.status == "failure" or each.rule.name == HELD_OUT for each in alarms)
     saved = str(relative_to_cwd(checkpoint.model or checkpoint.folder)) if checkpoint else "none was saved"
     rows.append(("checkpoint", saved))
@@ -73,7 +71,10 @@ def close(
         model = relative_to_cwd(checkpoint.model)
         rows.append(("serve", script_command("serve.py", *serve_arguments(recipe, model))))
         rows.append(("upload", shlex.join(["hf", "upload", "OWNER/NAME", str(model)])))
-        rows.append(("model card", str(relative_to_cwd(write_card(recipe, checkpoint.model, checkpoint.step)))))
+        described = checkpoint.model / CARD
+        if not described.exists():  # somebody may have edited one that is there
+            write_whole(described, card(recipe, checkpoint.step))
+        rows.append(("model card", str(relative_to_cwd(described))))
     if worse:
         rows = [row for row in rows if row[0] not in ("more steps", "upload")]
     rows += [("open", finding.line()) for finding in alarms]
@@ -120,13 +121,9 @@ def next_commands(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return what a user may want next: the report, evaluating the checkpoint, and training for more steps.
+    """The commands that a user may want next: the report, evaluating the checkpoint, and training for more steps.
 
-    Args:
-        task: what the user named: a task, or the path of a recipe.
-        total: steps of the run, where known.
-        environ: environment variables; those that a run reads are repeated in the command for more steps.
-        overrides: the launcher's arguments, repeated in that command too.
+    That for more steps repeats what the user typed: task or path of a recipe, variables, and the launcher's arguments.
     """
     name = recipe.experiment
     commands = [("report", script_command("monitor.py", "report", name))]
@@ -142,51 +139,40 @@ def next_commands(
 
 
 def typed_variables(environ: Mapping[str, str], left_out: Sequence[str]) -> str:
-    """The variables that are set and that a run reads, as they are typed in front of a command.
-
-    Args:
-        left_out: keys whose variables are not repeated.
-    """
+    """The variables that are set and that a run reads, as typed in front of a command; not those of keys `left_out`."""
     dropped = {"DRY_RUN", *(name for key in left_out for name in leaves(Recipe)[key].info.variable.split())}
     names = sorted(name for name in variable_names() - dropped if environ.get(name))
     return "".join(f"{name}={shlex.quote(environ[name])} " for name in names)
 
 
 def typed_arguments(overrides: Sequence[str], left_out: Sequence[str]) -> str:
-    """The launcher's arguments as they are typed behind a command, without those that set keys in `left_out`."""
+    """The launcher's arguments as typed behind a command, without those that set keys in `left_out`."""
     overlays, words = split_overlays(overrides)
     kept = dict.fromkeys(each.words for each in read_arguments(words) if each.key not in left_out)
     return "".join(f" {shlex.quote(word)}" for part in (overlays, *kept) for word in part)
 
 
 def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[str]:
-    """Return why a run ended early, and how to go on, one message a line; for an `outcome` with a nonzero exit code."""
+    """The reason why a run ended with a nonzero exit code, and how to go on, one message a line."""
     if outcome.interrupted:
         lines = [f"stopped by {outcome.interrupted.name}"]
     elif outcome.fault:
         lines = [f"error: {outcome.fault}", f"  log:   {relative_to_cwd(log)}", f"  fix:   {MISMATCH_ADVICE}"]
     else:
-        lines = _trainer_error(outcome, log)
+        error = outcome.error or TrainerError()
+        full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
+        hint = error.hint or (f"{full}: {FULL}" if full else "")
+        lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
+        lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
+        lines += [f"  where: {error.frame}"] if error.frame else []
+        lines += [f"  log:   {relative_to_cwd(log)}"]
+        lines += [f"  fix:   {hint}"] if hint else []
     if outcome.fault and checkpoint:
         lines.append(f"this run's checkpoints are not to be used: remove {relative_to_cwd(checkpoint.folder.parent)}")
     elif checkpoint:
         lines.append(f"the run can be resumed from step {checkpoint.step}: the same command again")
     else:
         lines.append("no checkpoint was written yet: the same command starts again from the beginning")
-    return lines
-
-
-def _trainer_error(outcome: Outcome, log: Path) -> list[str]:
-    """The first real error of the log, where it was raised, and what to do."""
-    error = outcome.error or TrainerError()
-    lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
-    full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
-    lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
-    if error.frame:
-        lines.append(f"  where: {error.frame}")
-    lines.append(f"  log:   {relative_to_cwd(log)}")
-    if hint := error.hint or (f"{full}: {FULL}" if full else ""):
-        lines.append(f"  fix:   {hint}")
     return lines
 
 
@@ -205,18 +191,6 @@ def exit_reason(code: int) -> str:
 def serve_arguments(recipe: Recipe, model: Path) -> list[str]:
     """Arguments of `vllm serve` for a checkpoint, with as much context as the run trained with."""
     return [str(model), "--served-model-name", recipe.name, "--max-model-len", str(recipe.longest)]
-
-
-def write_card(recipe: Recipe, model: Path, step: int) -> Path:
-    """Write the card into the folder of a step's weights; an existing one stays, since somebody may have edited it.
-
-    Returns:
-        The card's path.
-    """
-    path = model / CARD
-    if not path.exists():
-        write_whole(path, card(recipe, step))
-    return path
 
 
 def card(recipe: Recipe, step: int) -> str:

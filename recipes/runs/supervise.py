@@ -19,17 +19,16 @@ from recipes.config.variables import positive_number
 from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
-from recipes.errors import counted
+from recipes.errors import RecipeError, counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
 from recipes.runs.folder import RunFiles, begin_attempt
-from recipes.runs.health import Health, mismatch, mismatch_bound, refuse_after_mismatch
+from recipes.runs.health import MISMATCH_ADVICE, Health, mismatch, mismatch_bound
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, duration, number, per_token, read_history, seconds
+from recipes.runs.metrics import MetricsFollower, Step, duration, held_out, number, per_token, read_history, seconds
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.terminal import Progress
-from recipes.runs.validations import held_out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,20 +49,23 @@ def watchdog_seconds(environ: Mapping[str, str]) -> float:
     return 60 * (positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES)
 
 
+def crowding() -> float:
+    """Runnable threads per core over the last minute; above 1, a run gets only a share of the cores."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
 class Watchdog:
     """Decides whether a run hangs: no new line, no new metrics, and processes that use next to no CPU.
 
-    A collective that hangs keeps a core busy; torch ends it after 600 s. Times are seconds on a monotonic
-    clock.
+    A collective that hangs keeps a core busy; torch ends it after 600 s. Times are seconds on a monotonic clock.
 
     Args:
         limit_s: idle seconds that count as a hang once the run has made a step; `STARTING` times that before; and
             never less than `LONGER` times the longest idle time that the run recovered from.
-        crowding: returns the machine's runnable threads per core; above 1, the run gets only a share of the cores, and
-            the CPU threshold for idleness is divided by it.
+        crowding: divides the CPU threshold for idleness where it is above 1.
     """
 
-    def __init__(self, limit_s: float, now: float, crowding: Callable[[], float] = lambda: 1.0) -> None:
+    def __init__(self, limit_s: float, now: float, crowding: Callable[[], float] = crowding) -> None:
         self._limit, self._window, self._crowding = limit_s, min(WINDOW_S, limit_s / 2), crowding
         self._alive_at, self._idle, self._stepped = now, False, False
         self._longest = 0.0
@@ -93,15 +95,10 @@ class Watchdog:
             self.note_output(now)
 
     def verdict(self, now: float) -> str | None:
-        """Return why the run has to be ended; None while it may go on."""
+        """The reason to end the run; None while it may go on."""
         silent = now - self._alive_at
         most = max((1.0 if self._stepped else STARTING) * self._limit, LONGER * self._longest)
         return f"no output and no work for {silent / 60:.0f} minutes" if self._idle and silent >= most else None
-
-
-def crowding() -> float:
-    """Runnable threads per core over the last minute; above 1, the CPU threshold for idleness is divided by it."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 _POLL_S = 0.2
@@ -121,7 +118,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """Return what the launcher exits with: 128 + signal when interrupted, as shells do."""
+        """The launcher's exit code: 128 + signal when interrupted, as shells do."""
         if self.interrupted:
             return 128 + self.interrupted
         return 1 if self.hung or self.fault or self.code != 0 else 0
@@ -140,21 +137,18 @@ def supervise(
     """Watch until the trainer ends; afterwards no process of the run is left.
 
     Args:
-        child: the running trainer.
         log: the trainer's log; this attempt begins at `offset`.
-        metrics: follows the attempt's metrics.
-        progress: prints to the user.
         limit_s: the watchdog's limit.
         on_step: called with each step after its line was printed; a returned text is a fault, which ends the run.
         save_and_end: asks the trainer to save its step and to end, after SIGTERM; None where it saves nothing.
     """
-    watchdog, lines = Watchdog(limit_s, time.monotonic(), crowding=crowding), LogReader(log, offset)
+    watchdog, lines, dropped = Watchdog(limit_s, time.monotonic()), LogReader(log, offset), DroppedRows()
     faults: list[str] = []
-    seen: list[Step] = []
-    dropped = DroppedRows()
+    trained: Step | None = None  # the last step that trained, and is no validation alone
 
     def look() -> None:
         """Print what is new."""
+        nonlocal trained
         now = time.monotonic()
         if new := lines.read():
             watchdog.note_output(now)
@@ -165,7 +159,7 @@ def supervise(
         for step in metrics.poll():
             watchdog.note_step(now)
             progress.step(step)
-            seen.append(step)
+            trained = step if step.step and step.get("timing_s/step") is not None else trained
             faults.extend(filter(None, [act(step) for act in on_step]))
 
     looked_at_processes, hung, saving = 0.0, None, False
@@ -182,7 +176,7 @@ def supervise(
                 break
             progress.tick()
             time.sleep(_POLL_S)
-            if caught == [signal.SIGTERM] and save_and_end and not saving and (trained := _trained(seen)):
+            if caught == [signal.SIGTERM] and save_and_end and not saving and trained:
                 saving = True
                 save_and_end()
                 progress.note(
@@ -206,11 +200,6 @@ def supervise(
     )
 
 
-def _trained(steps: Sequence[Step]) -> Step | None:
-    """The last step that trained, and is no validation alone."""
-    return next((step for step in reversed(steps) if step.step and step.get("timing_s/step") is not None), None)
-
-
 @contextmanager
 def _caught_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT, SIGTERM and SIGHUP instead of dying of them."""
@@ -229,16 +218,17 @@ class BestCheckpoint:
     """Keeps the saved step with the highest held-out accuracy, or score, as `best/` (`trainer.keep_best`).
 
     verl saves, then validates, then logs: when a step's validation arrives here, its checkpoint, if any, is written.
-
-    Args:
-        recipe: the run's recipe.
-        log: prints a line to the user.
     """
 
     def __init__(self, recipe: Recipe, log: Callable[[str], None]) -> None:
         self._folder, self._log = Path(str(recipe.trainer.save_checkpoint_path)), log
         self._held_out = partial(held_out, run_dir(recipe.experiment), recipe)
-        self._chosen_by = {"reward": _reward(recipe), "validation": validation_digest(recipe)}
+        call = reward_call(recipe)
+        reward = [call and reward_digest(*call, recipe.engine), recipe.worker.reward.overlong_buffer.model_dump()]
+        asked = [prompt_column(recipe), answer_column(recipe), prompt_template(recipe), recipe.data.max_response_length]
+        sampling = recipe.worker.rollout.val_override_config.model_dump()
+        questions = [rows_digest(recipe, "data.val_files"), asked, sampling]
+        self._chosen_by = {"reward": json_sha256(reward), "validation": json_sha256(questions)}
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
@@ -258,24 +248,16 @@ class BestCheckpoint:
             self._log(f"best so far: step {step.step}, validation {shown}")
 
 
-def _reward(recipe: Recipe) -> str:
-    """A digest of the reward and of the penalty for long responses."""
-    call = reward_call(recipe)
-    own = reward_digest(*call, recipe.engine) if call else None
-    return json_sha256([own, recipe.worker.reward.overlong_buffer.model_dump()])
-
-
-def validation_digest(recipe: Recipe) -> str:
-    """A digest of what a validation asks and how it samples: rows, columns, longest response and sampling."""
-    read = [prompt_column(recipe), answer_column(recipe), prompt_template(recipe), recipe.data.max_response_length]
-    sampling = recipe.worker.rollout.val_override_config.model_dump()
-    return json_sha256([rows_digest(recipe, "data.val_files"), read, sampling])
-
-
 def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
     """The steps up to the checkpoint of step `last`. Raises RecipeError where one has an image mismatch."""
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
-    refuse_after_mismatch(recipe, history)
+    most = mismatch_bound(recipe, os.environ)
+    if found := next((text for step in history if (text := mismatch(step, most))), None):
+        raise RecipeError(
+            f"the checkpoint to go on from was trained on a wrong image: {found}",
+            where=str(recipe.trainer.save_checkpoint_path),
+            fix=f"remove that folder, or choose another EXPERIMENT_NAME; {MISMATCH_ADVICE}",
+        )
     return history
 
 
@@ -289,14 +271,9 @@ def train(
     limit_s: float,
     console: Console,
 ) -> Outcome:
-    """Start the trainer and watch it until it ends.
+    """Start the trainer by its command, with variables besides the launcher's, and watch it until it ends.
 
-    Args:
-        command: the trainer's argument vector.
-        variables: environment variables of the trainer besides the launcher's.
-        history: the steps up to the checkpoint that the trainer resumes from.
-        total: steps of the run, where known.
-        limit_s: the watchdog's limit.
+    `history` has the steps up to the checkpoint that it resumes from; `total` is the number of steps, where known.
     """
     most, checkpoints = mismatch_bound(recipe, os.environ), Path(str(recipe.trainer.save_checkpoint_path))
     withdraw_stop(checkpoints)
@@ -306,11 +283,10 @@ def train(
         console.print(f"note: {note}; the run makes {counted(total, 'step') if total else 'all steps'}")
     console.print(f"the trainer's own output goes to {relative_to_cwd(files.log)}")
 
-    on_step: list[Callable[[Step], str | None]] = [
-        partial(mismatch, most=most),
-        Health(recipe, history, files.folder, console.print).add_step,
-        *([BestCheckpoint(recipe, console.print).add_step] if recipe.trainer.keep_best else []),
-    ]
+    on_step: list[Callable[[Step], str | None]] = [partial(mismatch, most=most)]
+    on_step.append(Health(recipe, history, files.folder, console.print).add_step)
+    if recipe.trainer.keep_best:
+        on_step.append(BestCheckpoint(recipe, console.print).add_step)
     progress = Progress(console, total, partial(held_out, files.folder, recipe))
     with shared_memory_cleared():
         progress.phase("the trainer starts: Python's imports and Ray")

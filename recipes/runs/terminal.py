@@ -7,15 +7,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.errors import counted, printable
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
-from recipes.runs.health import Evidence, findings
-from recipes.runs.metrics import KL, SHOWN, TIMINGS, Step, duration, number, seconds, seconds_left, validation
-from recipes.runs.validations import Measured
+from recipes.runs.health import findings_of
+from recipes.runs.metrics import KL, SHOWN, TIMINGS, Measured, Step, duration, number, seconds, seconds_left, validation
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,15 +35,11 @@ def time_left(recent: Sequence[Step], total: int | None) -> str:
 
 
 def step_line(step: Step, total: int | None, left: str = "") -> str:
-    """One step in one line.
-
-    Args:
-        step: the metrics of the step.
-        total: steps of the run, where known.
-        left: the steps and the time that are left, as `time_left` returns them.
-    """
+    """The metrics of a step in one line, of so many in `total`; `left` is as `time_left` returns it."""
     accuracy, speed = step.get(TRAINING_ACCURACY), step.get("perf/throughput")
     rewards = ", ".join(f"{name.removeprefix(PART)} {number(step.get(name))}" for name in logged_parts(step.data))
+    times = {name: sum(step.get(key) or 0.0 for key in keys) for name, keys in TIMINGS}
+    phases = ", ".join(f"{name} {spent:.1f}" for name, spent in times.items() if spent >= _SHOWN_FROM_S)
     parts = [
         f"step {step.step}/{total}" if total else f"step {step.step}",
         f"reward {number(step.get('critic/score/mean'))}" + (f" ({rewards})" if rewards else ""),
@@ -52,16 +48,10 @@ def step_line(step: Step, total: int | None, left: str = "") -> str:
         f"KL {number(step.get(*KL))}",
         f"grad-norm {number(step.get('actor/grad_norm'))}",
         f"{speed:,.0f} tokens/s/GPU" if speed is not None else "- tokens/s/GPU",
-        _times(step),
+        f"{seconds(step):.1f} s" + (f" ({phases})" if phases else ""),
         left,
     ]
     return " | ".join(filter(None, parts))
-
-
-def _times(step: Step) -> str:
-    phases = {name: sum(step.get(key) or 0.0 for key in keys) for name, keys in TIMINGS}
-    shown = ", ".join(f"{name} {spent:.1f}" for name, spent in phases.items() if spent >= _SHOWN_FROM_S)
-    return f"{seconds(step):.1f} s" + (f" ({shown})" if shown else "")
 
 
 def validation_line(step: Step, over_questions: Measured | None = None) -> str | None:
@@ -78,9 +68,6 @@ class LastingOutput:
     """Standard output; once its reader has ended, as `tee` does at Ctrl-C, the terminal or else a file takes the rest.
 
     Control characters, which a data source's name may have, are written out.
-
-    Args:
-        instead: the file, for a process without a terminal.
     """
 
     def __init__(self, instead: Path) -> None:
@@ -90,45 +77,34 @@ class LastingOutput:
         return getattr(sys.stdout, name)
 
     def write(self, text: str) -> None:
-        """Print a text."""
         self._lastingly(sys.stdout.write, printable(text))
 
     def flush(self) -> None:
-        """Write out what was printed; what the pipe did not take is still there for the other place."""
         self._lastingly(sys.stdout.flush)
 
     def _lastingly(self, write: Callable[..., Any], *text: str) -> None:
+        """Write, and after a broken pipe once more: what the pipe did not take is still there for the other place."""
         try:
             write(*text)
         except BrokenPipeError:
-            self._go_elsewhere()
+            try:
+                other = os.open("/dev/tty", os.O_WRONLY)
+            except OSError:
+                self._instead.parent.mkdir(parents=True, exist_ok=True)
+                other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
+                os.dup2(other, descriptor)
             write(*text)
-
-    def _go_elsewhere(self) -> None:
-        try:
-            other = os.open("/dev/tty", os.O_WRONLY)
-        except OSError:
-            self._instead.parent.mkdir(parents=True, exist_ok=True)
-            other = os.open(self._instead, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for descriptor in (2, 1) if os.path.sameopenfile(1, 2) else (1,):  # `2>&1 | tee` is usual
-            os.dup2(other, descriptor)
 
 
 class Progress:
-    """Prints lines: phases, steps, validations, and after a silence the current activity and how long it has taken.
-
-    Args:
-        console: where the lines are printed.
-        total: steps of the run, where known.
-        held_out: returns the validation of a step.
-        clock: returns the time in seconds.
-    """
+    """Prints lines: phases, steps, validations, and after a silence the current activity and its seconds so far."""
 
     def __init__(
         self,
         console: Console,
-        total: int | None,
-        held_out: Callable[[Step], Measured | None] = lambda step: None,
+        total: int | None,  # steps of the run, where known
+        held_out: Callable[[Step], Measured | None] = lambda step: None,  # gives the validation of a step
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._total, self._held_out, self._clock = console, total, held_out, clock
@@ -158,7 +134,6 @@ class Progress:
             self._now("closing")
 
     def note(self, text: str) -> None:
-        """Print a line."""
         self._said = self._clock()
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -173,7 +148,7 @@ class Progress:
 
 
 def listing(runs: Iterable[Run]) -> Table:
-    """Return a table with one row per run."""
+    """A table with one row per run."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -207,7 +182,7 @@ def view(run: Run) -> RenderableType:
     for name, values in rows.items():
         if values:
             metrics.add_row(name, f"{number(values[0])} → {number(values[-1])}")
-    for finding in findings(Evidence(run.history, run.recipe, run.validations, run.since)):
+    for finding in findings_of(run):
         advice = f"\nusually: {finding.rule.meaning}\ntry: {finding.rule.advice}" if finding.alarming else ""
         rules.add_row(finding.status, finding.rule.name, Text(finding.evidence + advice))
     last = next((step_line(step, run.total) for step in reversed(run.history) if step.step), "no step yet")
@@ -215,22 +190,16 @@ def view(run: Run) -> RenderableType:
 
 
 def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Show a run until it ends or Ctrl-C; only files are read, so the run is not slowed down.
-
-    Args:
-        once: show the run as it is now and return; this is always done where the output is no terminal.
-    """
+    """Show a run until it ends or Ctrl-C; with `once`, or where the output is no terminal, as it is now."""
     from rich.live import Live
 
     run = read(folder)
     if once or not console.is_terminal:
         console.print(view(run))
         return
-    with Live(view(run), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        try:
-            while run.state in ("starting", "running"):
-                sleep(LOOK_S)
-                run = read(folder)
-                live.update(view(run), refresh=True)
-        except KeyboardInterrupt:
-            return
+    shown = Live(view(run), console=console, auto_refresh=False, vertical_overflow="visible")
+    with suppress(KeyboardInterrupt), shown as live:
+        while run.state in ("starting", "running"):
+            sleep(LOOK_S)
+            run = read(folder)
+            live.update(view(run), refresh=True)

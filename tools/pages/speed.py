@@ -51,8 +51,7 @@ def predicted_table() -> str:
             prompts = per_gpu * count if per_gpu else own.prompts
             work = replace(own, prompts=prompts, rows=prompts * n, gpus=count, nodes=max(1, count // 8))
             found = speed.seconds(work, speed.CARDS["141"])
-            phases = (found.generate, found.log_probs, found.update, found.weights, found.driver)
             each = work.rows * (own.prompt + own.response) / found.step / count
-            rows.append((name, count, f"{found.step:.0f}", *(f"{phase:.1f}" for phase in phases), f"{each:,.0f}"))
+            rows.append((name, count, f"{found.step:.0f}", *(f"{phase:.1f}" for phase in found), f"{each:,.0f}"))
     heads = ("batch", "GPUs", "step, s", "generate", "reference", "update", "weights", "driver", "tokens/s/GPU")
     return markdown(heads, [tuple(map(str, row)) for row in rows])

@@ -10,7 +10,7 @@ from PIL import Image
 
 from recipes.config import load
 from recipes.paths import ROOT
-from recipes.preflight import images
+from recipes.preflight import data_files
 from tests.mistakes import mistake
 
 PROMPT = "<image>Which card is right?"
@@ -44,7 +44,7 @@ def write(path: Path, rows: list[tuple[str, list]]) -> None:
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
     """Checks the number game's recipe over rows of the test's own; tokens are counted in this process."""
-    monkeypatch.setattr(images, "ask", lambda function, *arguments, **texts: function(*arguments))
+    monkeypatch.setattr(data_files, "ask", lambda function, *arguments, **texts: function(*arguments))
     write(tmp_path / "test.parquet", [GOOD])
 
     def check(rows, *changes):
@@ -57,7 +57,7 @@ def checked(tmp_path, monkeypatch):
             **dict(change.split("=", 1) for change in changes),
         }
         arguments = [f"{key}={value}" for key, value in keys.items()]
-        return images.check_images(load("number_game", arguments=arguments, environ={"TINY": "0"}, hardware="gpu"))
+        return data_files.check_images(load("number_game", arguments=arguments, environ={"TINY": "0"}, hardware="gpu"))
 
     return check
 

@@ -16,7 +16,7 @@ from recipes.data.custom import ready
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import published, published_shape
 from recipes.preflight import memory
-from recipes.preflight.fingerprint import fingerprint
+from recipes.preflight.resume import fingerprint
 from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
 

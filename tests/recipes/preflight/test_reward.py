@@ -10,7 +10,7 @@ from recipes.config import load, to_yaml
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import child, reward
-from recipes.preflight.fingerprint import fingerprint
+from recipes.preflight.resume import fingerprint
 from recipes.rewards.function import Call
 from tests.mistakes import mistake
 from tests.recipes.preflight.conftest import TRUTH, write_rows

@@ -10,9 +10,8 @@ from recipes.config import load
 from recipes.paths import ROOT
 from recipes.rewards.metrics import TRAINING_ACCURACY, ZERO_VARIANCE
 from recipes.runs.health import MOST_ROLLOUT_KL, ROLLOUT_KL, Evidence, Health, findings, mismatch, mismatch_bound
-from recipes.runs.metrics import Step, read_history
+from recipes.runs.metrics import Measured, Step, read_history
 from recipes.runs.report import MOST_POINTS, thinned
-from recipes.runs.validations import Measured
 from tools.learning_curves import TRAINING
 
 LIMIT = load("countdown", environ={}, hardware="cpu").data.max_response_length

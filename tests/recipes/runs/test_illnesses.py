@@ -9,7 +9,7 @@ import pytest
 from recipes.paths import ROOT
 from recipes.runs import folder as runs
 from recipes.runs.health import Evidence, findings
-from recipes.runs.validations import measured
+from recipes.runs.metrics import measured
 
 WHY = "minutes of real illnesses: FAULTS=some or FAULTS=all"
 pytestmark = [pytest.mark.trainer, pytest.mark.skipif("FAULTS" not in os.environ, reason=WHY)]

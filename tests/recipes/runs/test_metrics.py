@@ -6,8 +6,7 @@ import os
 import pytest
 
 from recipes.config import load
-from recipes.runs.metrics import MetricsFollower, Step, per_token, read_history
-from recipes.runs.validations import measured
+from recipes.runs.metrics import MetricsFollower, Step, measured, per_token, read_history
 
 
 def line(step, **data):

@@ -42,8 +42,8 @@ def make_run(tmp_path, monkeypatch):
     """Writes runs of 12 steps with three validations of 40 questions; `right` says how many are right at each."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
 
-    def make(name, right=(10, 15, 30), arguments=(), tail="", stated=True):
-        folder = tmp_path / "runs" / name
+    def make(name, right=(10, 15, 30), arguments=(), tail="", stated=True, artifacts=tmp_path):
+        folder = artifacts / "runs" / name
         (folder / "validation").mkdir(parents=True)
         keys = (f"trainer.experiment_name={name}", "trainer.max_steps=12", *arguments)
         (folder / "config.yaml").write_text(to_yaml(load("countdown", arguments=keys, environ={}, hardware="cpu")))
@@ -211,6 +211,23 @@ def test_a_copied_run_reads_its_own_validations(make_run, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "copied")
     (folder / "validation" / "12.jsonl").unlink()
     assert runs.read(copy).validated.questions == 40
+
+
+def test_runs_are_found_whole_where_the_folder_of_artifacts_was_moved_to(make_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "then"))
+    rows = tmp_path / "then" / "data" / "mine.parquet"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    for name in ("one", "two"):
+        make_run(name, arguments=(f"data.train_files={rows}",), artifacts=tmp_path / "then")
+        save(tmp_path / "then" / "checkpoints" / name, 12)
+    (tmp_path / "then").rename(tmp_path / "now")
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path / "now"))
+    code, text = cli("compare", "artifacts/runs/one", "two")
+    assert (code, "no setting differs" in text) == (0, True), text
+    run = runs.read(runs.find("one"))
+    assert (run.checkpoint.step, run.recipe.data.train_files) == (12, str(tmp_path / "now" / "data" / "mine.parquet"))
+    assert "did you mean one?" in cli("watch", str(tmp_path / "then" / "runs" / "one"))[1]
 
 
 def test_what_an_attempt_makes_anew_is_set_aside(make_run, tmp_path):
