@@ -13,7 +13,7 @@ from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
 from recipes.errors import RecipeError, raise_together
-from recipes.settings.keys import groups
+from recipes.settings.keys import groups, innermost
 from recipes.settings.layers import NATIVES
 from recipes.yaml_text import flow
 
@@ -213,7 +213,7 @@ def _says_something(recipe: Recipe, path: str) -> bool:
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
     """Why a key has no effect; empty where it has. `off` has the switches that are off, by the keys that need them."""
     name, acts = _bare(path).lstrip("+"), table("effects.yaml")
-    rows: list[Any] = next((acts[each] for each in (name, *groups(name)) if each in acts), [])
+    rows: list[Any] = innermost(acts, name) or []
     if path in off:
         rows = [*rows, {off[path]: {"not": [recipe.value(off[path])]}}]
     elif path != name and not rows:

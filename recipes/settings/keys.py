@@ -202,6 +202,11 @@ def groups(path: str) -> list[str]:
     return [path.rsplit(".", depth)[0] for depth in range(1, path.count(".") + 1)]
 
 
+def innermost(table: Mapping[str, T], path: str) -> T | None:
+    """The entry of a key, or else of the innermost group around it that has one."""
+    return next((table[each] for each in (path, *groups(path)) if each in table), None)
+
+
 def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
     for name, declared in section.model_fields.items():
         annotation = declared.annotation
