@@ -17,7 +17,7 @@ from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.engines.verl.translation import equal
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, unknown
 from recipes.paths import CONFIGS
 from recipes.settings.layers import flatten
 from recipes.yaml_text import flow, read, shown_path
@@ -70,11 +70,7 @@ def _full_names(text: str) -> list[str]:
     if full and set(full) <= set(names()):
         return full
     known = [each for each in names() if engine not in SHORT or each.startswith(f"{engine}:")]
-    raise RecipeError(
-        f"unknown official example {text!r}",
-        where="--against",
-        fix=did_you_mean(text, known) or f"use one of {', '.join(known)}",
-    )
+    raise unknown("official example", text, known, "--against")
 
 
 def _read(name: str) -> Official:

@@ -135,21 +135,9 @@ def understood(settings: Iterable[Setting]) -> list[Setting]:
 
     Raises RecipeError for a name that nothing reads, or in whose place another key acts.
     """
-    written = [each for setting in settings for each in _entries(setting)]
+    written = list(settings)
     given = {each.path.removeprefix(NATIVE).lstrip("+"): each.value for each in written}
     return [meant for each in written for meant in _meant(each, given)]
-
-
-def _entries(setting: Setting) -> Iterator[Setting]:
-    """A mapping below verl's names as one setting for each entry; text that a user typed as such a mapping, too."""
-    value, is_native = setting.value, setting.path.startswith(NATIVE)
-    if is_native and isinstance(value, str) and value.lstrip().startswith("{"):
-        value = parse(value)
-    if is_native and isinstance(value, Mapping) and value:
-        for name, inner in flatten(value, prefix=f"{setting.path}.").items():
-            yield Setting(name, inner, setting.source, setting.spelled or setting.path.removeprefix(NATIVE))
-    else:
-        yield setting
 
 
 def _meant(setting: Setting, given: Mapping[str, Any]) -> Iterator[Setting]:

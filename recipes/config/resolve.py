@@ -23,7 +23,7 @@ from recipes.config.variables import (
     split_overlays,
     variable_settings,
 )
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, unknown
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
@@ -69,7 +69,12 @@ def load(
     is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
     typed = understood(argument_settings(words, canonical))
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
-    planned, size = _planned_gpus(controls.get("gpus"))
+    size: list[Setting] = []
+    planned: tuple[Gpu, ...] | None = None  # by `--gpus 1x24`, whether they are here or not
+    if text := controls.get("gpus"):
+        source = Source("argument", f"argument gpus={text}")
+        planned = tuple(described(text, source.where))
+        size = [Setting("trainer.n_gpus_per_node", str(len(planned)), source)]
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
     kind = _hardware(
         chosen or next((tree["hardware"] for tree in reversed(trees) if "hardware" in tree), "auto"), environ
@@ -143,14 +148,13 @@ def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
 
 def _outvoted(recipe: Recipe) -> list[str]:
     """One note for each value of an algorithm that a file names, and that the file gives otherwise."""
-    preset, named = recipe.algorithm.preset, recipe.source_of(PRESET)
-    if not (preset and named.own):
+    preset = recipe.algorithm.preset
+    if not (preset and recipe.source_of(PRESET).own):
         return []
-    lost = [(each, recipe.source_of(each.path)) for each in changes(recipe, preset)]
     return [
         f"{preset} asks for {each.path} {flow(each.value)}, and {won} says {flow(recipe.value(each.path))}"
-        for each, won in lost
-        if not won.by_user
+        for each in changes(recipe, preset)
+        if not (won := recipe.source_of(each.path)).by_user
     ]
 
 
@@ -160,12 +164,10 @@ def find(task_or_path: str) -> Path:
     path = Path(task_or_path) if is_file else CONFIGS / f"{task_or_path}.yaml"
     if path.is_file():
         return path
-    known = tasks()
-    fix = ("" if is_file else did_you_mean(task_or_path, known)) or f"use one of {', '.join(known)}"
-    if is_file:
-        fix = f"mend the path, which starts where you stand, or {fix}"
-    what = "the recipe does not exist" if is_file else f"unknown task {task_or_path!r}"
-    raise RecipeError(what, where=str(path if is_file else CONFIGS), fix=fix)
+    if not is_file:
+        raise unknown("task", task_or_path, tasks(), str(CONFIGS))
+    fix = f"mend the path, which starts where you stand, or use one of {', '.join(tasks())}"
+    raise RecipeError("the recipe does not exist", where=str(path), fix=fix)
 
 
 def tasks() -> list[str]:
@@ -196,13 +198,8 @@ def algorithms() -> list[str]:
 
 def algorithm(name: str, where: str = "algorithm") -> Algorithm:
     """The algorithm `name`. Raises RecipeError with a similar name; `where` is the source that the error states."""
-    known = algorithms()
-    if name not in known:
-        raise RecipeError(
-            f"unknown algorithm {name!r}",
-            where=where,
-            fix=did_you_mean(name, known) or f"use one of {', '.join(known)}",
-        )
+    if name not in algorithms():
+        raise unknown("algorithm", name, algorithms(), where)
     path = ALGORITHMS / f"{name}.yaml"
     tree = read(path)
     about = tree.pop("about")
@@ -236,15 +233,6 @@ def _hardware(kind: str, environ: Mapping[str, str]) -> str:
     if kind not in get_args(Hardware):
         raise RecipeError(f"unknown hardware {kind!r}", where="HARDWARE, or hardware= in arguments", fix="cpu or gpu")
     return kind
-
-
-def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
-    """The GPUs that `--gpus 1x24` asks to plan for, whether they are here or not, and the setting of their number."""
-    if not text:
-        return None, []
-    where = f"argument gpus={text}"
-    planned = tuple(described(text, where))
-    return planned, [Setting("trainer.n_gpus_per_node", str(len(planned)), Source("argument", where))]
 
 
 def _hardware_layer(

@@ -80,20 +80,20 @@ def known_elsewhere(name: str) -> str:
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
     """Return whether a switch such as DRY_RUN or TINY is on; None where it is not set."""
-    text = environ.get(name, "").strip()
-    try:
-        return TypeAdapter(bool).validate_python(text) if text else None
-    except ValidationError as error:
-        raise RecipeError(f"{name}={text} is neither on nor off", where=f"variable {name}", fix="use 1 or 0") from error
+    return _converted(environ, name, bool, "is neither on nor off", "use 1 or 0")
 
 
 def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
     """The number in a variable; None where it is not set. Raises RecipeError for what is no positive number."""
+    return _converted(environ, name, PositiveFloat, "is not a positive number", example)
+
+
+def _converted(environ: Mapping[str, str], name: str, kind: Any, wrong: str, fix: str) -> Any:
     text = environ.get(name, "").strip()
     try:
-        return TypeAdapter(PositiveFloat).validate_python(text) if text else None
+        return TypeAdapter(kind).validate_python(text) if text else None
     except ValidationError as error:
-        raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example) from error
+        raise RecipeError(f"{name}={text} {wrong}", where=f"variable {name}", fix=fix) from error
 
 
 CONTROL_OPTIONS = ("hardware", "tiny", "gpus")
@@ -145,9 +145,8 @@ def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseMod
 
 def _entries(key: str, text: str, schema: type[BaseModel]) -> dict[str, str]:
     """The keys that one argument sets; several where a mapping is typed for a group, as `validation={n: 4}`."""
-    is_group = any(path.startswith(f"{key}.") for path in leaves(schema))
-    tree = parse(text) if is_group else None
-    if not isinstance(tree, Mapping):
+    tree = parse(text) if key not in leaves(schema) and text.lstrip().startswith("{") else None
+    if not (isinstance(tree, Mapping) and tree):
         return {key: text}
     return {name: flow(value) for name, value in flatten(tree, prefix=f"{key}.").items()}
 
