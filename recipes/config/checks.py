@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from math import ceil
 from typing import Any
 
 from recipes.config import objective, rewards
@@ -32,7 +33,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
     `gpus` is the number of GPUs of this machine; None skips the check against it.
     """
     found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
-    others = (find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))
+    others = (find(recipe) for find in (*found_by, _without_effect))
     for error in chain(_machines(recipe, gpus), *others):
         raise error
 
@@ -87,12 +88,8 @@ def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
     for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
         size, count = recipe.value(key), recipe.n_gpus
         if count % size:
-            yield recipe.error(
-                f"{key} {size} does not divide the {count} GPUs",
-                f"set {key} to {nearest(size, divisors(count))}",
-                key,
-                _GPUS,
-            )
+            fix = f"set {key} to {nearest(size, divisors(count))}"
+            yield recipe.error(f"{key} {size} does not divide the {count} GPUs", fix, key, _GPUS)
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
@@ -104,33 +101,25 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
     by_group, filters = algorithm.adv_estimator in _ESTIMATORS_OF_GROUPS, algorithm.online_filtering
     if n < 2 and (by_group or filters):
         key = "algorithm.adv_estimator" if by_group else "algorithm.online_filtering"
-        yield recipe.error(
-            f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}",
-            "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group),
-            "worker.rollout.n",
-            key,
-        )
+        what = f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}"
+        fix = "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group)
+        yield recipe.error(what, fix, "worker.rollout.n", key)
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
     """Token limits that are too low for one sequence of full length."""
-    actor, rollout = recipe.worker.actor, recipe.worker.rollout
-    rooms: dict[str, tuple[int | None, int]] = {}
-    if actor.dynamic_batching:
-        each = -(-recipe.longest // actor.ulysses_size)
-        rooms["worker.actor.max_token_len_per_device"] = (actor.max_token_len_per_device, each)
+    needs: dict[str, int] = {}
+    if recipe.worker.actor.dynamic_batching:
+        needs["worker.actor.max_token_len_per_device"] = ceil(recipe.longest / recipe.worker.actor.ulysses_size)
     if recipe.engine == "easyr1":
-        rooms["worker.rollout.max_num_batched_tokens"] = (rollout.max_num_batched_tokens, recipe.longest)
-    for key, (room, needed) in rooms.items():
+        needs["worker.rollout.max_num_batched_tokens"] = recipe.longest
+    for key, needed in needs.items():
+        room = recipe.value(key)
         if room is not None and room < needed:
             share = f"a GPU's share, {needed}, of " if needed != recipe.longest else ""
-            yield recipe.error(
-                f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens",
-                f"set {key} to {needed} or more",
-                key,
-                "data.max_prompt_length",
-                "data.max_response_length",
-            )
+            what = f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens"
+            lengths = "data.max_prompt_length", "data.max_response_length"
+            yield recipe.error(what, f"set {key} to {needed} or more", key, *lengths)
 
 
 def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
@@ -149,19 +138,6 @@ def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
     if native(recipe).get(SHARD) == 1 < recipe.n_gpus:
         what = f"{SHARD} 1 with {STRATEGY} fsdp leaves each of the {recipe.n_gpus} GPUs its own gradients"
         yield recipe.error(what, fix, f"verl.{SHARD}", STRATEGY)
-
-
-def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
-    """A best checkpoint without validations or checkpoints to choose from."""
-    trainer = recipe.trainer
-    for key, frequency in (("val_freq", trainer.val_freq), ("save_freq", trainer.save_freq)):
-        if trainer.keep_best and frequency <= 0:
-            yield recipe.error(
-                f"trainer.keep_best chooses among validated and saved steps, and trainer.{key} is {frequency}",
-                "set VAL_FREQ and SAVE_FREQ to one number of steps",
-                "trainer.keep_best",
-                f"trainer.{key}",
-            )
 
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
