@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from recipes.config.path_keys import located
@@ -203,7 +204,7 @@ def resolve(
     settings = []
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
-    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md", named_elsewhere=TOP_K)
+    name = partial(known_name, schema=PointerRecipe, documentation="docs/POINTER_SELECTOR.md", named_elsewhere=TOP_K)
     settings += variable_settings(os.environ if environ is None else environ, PointerRecipe)
     settings += argument_settings(arguments, name, PointerRecipe)
     values, sources = merge(PointerRecipe, settings)

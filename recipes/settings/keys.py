@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
@@ -160,11 +161,10 @@ def key(default: Any, variable: str = "", *, verl: str | tuple[str, ...] = SAME,
         facts: other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
-    names = (verl,) if isinstance(verl, str) else verl
-    info = KeyInfo(variable=variable, verl=names, **own)
-    given = {"default_factory" if callable(default) else "default": default}
+    info = KeyInfo(variable=variable, verl=(verl,) if isinstance(verl, str) else verl, **own)
+    facts["default_factory" if callable(default) else "default"] = default
     extra: Any = {"key": info}  # pydantic's type allows only JSON; no schema is made from it
-    return Field(**given, json_schema_extra=extra, **facts)
+    return Field(json_schema_extra=extra, **facts)
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,12 @@ class Leaf:
     @property
     def takes_list(self) -> bool:
         """Return whether the key holds a list, or one value or a list of them."""
-        annotation = self.field.annotation
-        return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
+        return any(get_origin(part) is list for part in members(self.field.annotation))
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union; any other type alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 @cache
@@ -209,16 +213,14 @@ def innermost(table: Mapping[str, T], path: str) -> T | None:
 
 def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
     for name, declared in section.model_fields.items():
-        annotation = declared.annotation
+        annotation, path = declared.annotation, f"{prefix}{name}"
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from _walk(annotation, f"{prefix}{name}.")
+            yield from _walk(annotation, f"{path}.")
         else:
-            extra = declared.json_schema_extra
-            assert isinstance(extra, dict), f"{prefix}{name} was not declared with key()"
-            info: Any = extra["key"]  # pydantic declares JSON here
-            assert declared.description, f"{prefix}{name} has no text below it"
-            info = replace(info, doc=" ".join(declared.description.split()))
-            yield Leaf(f"{prefix}{name}", _placed(info, section, prefix.rstrip("."), name), declared)
+            extra: Any = declared.json_schema_extra  # pydantic declares JSON here
+            assert declared.description, f"{path} has no text below it"
+            info = replace(extra["key"], doc=" ".join(declared.description.split()))
+            yield Leaf(path, _placed(info, section, prefix.rstrip("."), name), declared)
 
 
 def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> KeyInfo:

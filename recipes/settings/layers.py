@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from functools import partial
+from typing import Any, TypeVar, get_origin
 
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from recipes.errors import RecipeError, did_you_mean
-from recipes.settings.keys import DEFAULT, Resolved, Setting, Source, groups, leaves
+from recipes.settings.keys import DEFAULT, Resolved, Setting, Source, groups, leaves, members
 from recipes.yaml_text import flow, parse
 
 VERL, EASYR1 = NATIVES = ("verl", "easyr1")
@@ -57,8 +57,7 @@ def parse_as(text: str, annotation: Any) -> Any:
 
     Items of a list are separated by commas, or stand in YAML's brackets; a single text may stand for a list of one.
     """
-    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    kinds = [get_origin(part) or part for part in parts]
+    kinds = [get_origin(part) or part for part in members(annotation)]
     if type(None) in kinds and text.strip().lower() in ("null", "none", "~"):
         return None
     if list in kinds and text.lstrip().startswith("["):
@@ -74,25 +73,21 @@ Name = Callable[[str, Source], str]
 
 
 def known_name(
+    written: str,
+    source: Source,
     schema: type[BaseModel],
     documentation: str = "docs/CONFIGURATION_REFERENCE.md",
-    named_elsewhere: Mapping[str, str] | None = None,
-) -> Name:
-    """The `Name` function of a schema without other spellings: each key is written by its dotted name.
+    named_elsewhere: Mapping[str, str] = {},
+) -> str:
+    """A `Name` function, with the schema bound, for keys that are written by their dotted names alone.
 
     `named_elsewhere` has the keys of names that notes write; the error for one of them names its key.
     """
-
-    def name(written: str, source: Source) -> str:
-        if written in leaves(schema) or open_leaf(schema, written):
-            return written
-        meant = (named_elsewhere or {}).get(written)
-        hint = f"did you mean {meant}?" if meant else did_you_mean(written, leaves(schema))
-        raise RecipeError(
-            f"unknown key {written}", where=source.where, fix=hint or f"see {documentation} for every key"
-        )
-
-    return name
+    if written in leaves(schema) or open_leaf(schema, written):
+        return written
+    meant = named_elsewhere.get(written)
+    hint = f"did you mean {meant}?" if meant else did_you_mean(written, leaves(schema))
+    raise RecipeError(f"unknown key {written}", where=source.where, fix=hint or f"see {documentation} for every key")
 
 
 def open_leaf(schema: type[BaseModel], path: str) -> str | None:
@@ -106,16 +101,14 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
     Raises RecipeError for an unknown key.
     """
     if not isinstance(tree, Mapping):
-        raise RecipeError(
-            f"expected keys and values, not {tree!r}", where=source.where, fix="write `key: value` lines there"
-        )
-    name = name or known_name(schema)
+        what, fix = f"expected keys and values, not {tree!r}", "write `key: value` lines there"
+        raise RecipeError(what, where=source.where, fix=fix)
+    name = name or partial(known_name, schema=schema)
     flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path not in NATIVES])
     settings = []
     for written, value in flat.items():
-        if value in (None, {}) and (
-            written in NATIVES or any(path.startswith(f"{written}.") for path in leaves(schema))
-        ):
+        is_group = written in NATIVES or any(path.startswith(f"{written}.") for path in leaves(schema))
+        if is_group and value in (None, {}):
             continue
         path = name(str(written), source)
         settings.append(Setting(path, value, source, "" if path == written else str(written)))
@@ -192,12 +185,8 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     (path, details), *others = by_key.items()
     value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
-    leaf, meant = leaves(schema).get(path), did_you_mean(str(value), re.findall("'([^']+)'", wanted))
-    fix = meant or (f"give a value such as {flow(leaf.default)}" if leaf and leaf.default else wanted)
-    if fix == wanted and leaf and leaf.default is None and wanted.startswith("Input should"):
-        fix = "give a value that fits, or leave it out"
-    return RecipeError(
-        f"{path} is {value!r}: {wanted}{more}",
-        where=sources.get(path, DEFAULT).where,
-        fix=fix,
-    )
+    default = leaves(schema)[path].default if path in leaves(schema) else None
+    by_type = "give a value that fits, or leave it out" if wanted.startswith("Input should") else wanted
+    fix = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
+    fix = fix or (f"give a value such as {flow(default)}" if default else by_type)
+    return RecipeError(f"{path} is {value!r}: {wanted}{more}", where=sources.get(path, DEFAULT).where, fix=fix)
