@@ -32,7 +32,7 @@ SHORT: dict[str, dict[str, str]] = {
 }
 """Engine -> short name -> example. An engine's name alone means all of its short names."""
 TEXT = ("easyr1:qwen3_4b_math", "verl:8b")
-"""What a text recipe is compared with where nothing is asked for; one with images, with EasyR1's two."""
+"""The examples beside a text recipe where nothing is asked for; beside one with images are EasyR1's two."""
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,17 @@ def _full_names(text: str) -> list[str]:
     full = [f"{engine}:{short.get(each, each)}" for each in ([name] if name else short)]
     if full and set(full) <= set(names()):
         return full
-    known = [each for each in names() if engine not in SHORT or each.startswith(f"{engine}:")]
-    raise unknown("official example", text, known, "--against")
+    raise unknown("official example", text, names(), "--against")
 
 
 def _read(name: str) -> Official:
-    engine, _, rest = name.partition(":")
-    tree = read(SNAPSHOTS / f"{engine}_{rest}.yaml")
-    defaults, config = (
-        read(path) if path.is_file() else {"values": {}}
-        for path in (SNAPSHOTS / f"{engine}_{layer}.yaml" for layer in SHARED)
-    )
+    engine = name.partition(":")[0]
+    tree, defaults = (read(SNAPSHOTS / f"{each.replace(':', '_')}.yaml") for each in (name, f"{engine}_defaults"))
+    config = SNAPSHOTS / f"{engine}_config.yaml"
     origin = f"{tree['repository']}, commit {tree['commit']}, {tree['file']}"
     if defaults.get("commit") != tree["commit"]:
         origin += f"; defaults of {defaults['repository']}, {defaults['file']}"
-    own = {**config["values"], **tree["values"]}
+    own = {**(read(config)["values"] if config.is_file() else {}), **tree["values"]}
     return Official(
         tree["title"],
         origin,
@@ -135,11 +131,8 @@ class Table:
         """Raise RecipeError naming the differences that the recipe gives no reason for."""
         bare = [row.key for row in self.rows if row.status != "aligned" and not row.reason]
         if bare:
-            raise RecipeError(
-                f"no reason is given for {', '.join(bare)}",
-                where=self.recipe,
-                fix="set the key there, with a comment that says why: `key: value  # verl's name; reason`",
-            )
+            fix = "set the key there, with a comment that says why: `key: value  # verl's name; reason`"
+            raise RecipeError(f"no reason is given for {', '.join(bare)}", where=self.recipe, fix=fix)
 
 
 def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
@@ -147,12 +140,14 @@ def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
 
     Without a name these are `TEXT`, or EasyR1's two with images for a recipe that has images.
     """
-    recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
-    official = examples(against or (["easyr1"] if recipe.value("worker.rollout.limit_images") else TEXT))
-    mine = _effective(_ours(recipe, read(path), read(CONFIGS / gpu)))
+    recipe, path = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path)
+    gpu, texts = CONFIGS / "hardware" / "gpu.yaml", not recipe.value("worker.rollout.limit_images")
+    official = examples(against or (TEXT if texts else ["easyr1"]))
+    mine = _effective(_ours(recipe, read(path), read(gpu)))
     theirs = [_effective(each.values) for each in official]
     idle = {key for key, switch in _NEEDS.items() if not mine.get(switch)}
-    reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
+    of_recipe = comments(path)
+    reasons = {"default": OF_DEFAULTS, "recipe": of_recipe, "hardware": {**of_recipe, **comments(gpu)}}
     rows, same = [], 0
     known = set(mine).union(*theirs)
     keys = [key for key in leaves(Recipe) if key in known]
@@ -169,10 +164,9 @@ def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
             continue
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
         status: Status = "aligned" if aligned else "hardware" if by_machine else "task"
-        unable = leaf is not None and layer == "default" and recipe.engine not in leaf.info.engines
-        of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
-        reason = of_file or ("" if layer in reasons else OF_DEFAULTS.get(key, ""))
-        rows.append(Row(key, ABSENT if unable and not aligned else value, values, marks, status, reason))
+        if leaf and layer == "default" and not aligned and recipe.engine not in leaf.info.engines:
+            value = ABSENT
+        rows.append(Row(key, value, values, marks, status, reasons.get(layer, OF_DEFAULTS).get(key, "")))
     return Table(shown_path(path), tuple(official), tuple(rows), same)
 
 
@@ -221,8 +215,7 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-_COMMENT = re.compile(r"\s#\s*(.*)$")
-_FILES = (".sh", ".py", ".yaml", ".json", ".jinja")
+_COMMENT, _VERLS = re.compile(r"\s#\s*(.*)$"), re.compile(r"\w+(\.\w+)+")
 
 
 def comments(path: Path) -> dict[str, str]:
@@ -233,12 +226,10 @@ def comments(path: Path) -> dict[str, str]:
     for key, end in _ends(root, "") if isinstance(root, yaml.MappingNode) else ():
         behind = _COMMENT.search(lines[end.line][end.column :])
         if behind:
-            head, _, rest = behind[1].partition(";")
-            word = head.split()[0].rstrip(":,") if head.split() else ""
+            word, _, rest = behind[1].partition(";")
             leaf = leaves(Recipe).get(key)
-            known = leaf is None or any(name == word or name.endswith(f".{word}") for name in leaf.info.verl)
-            is_name = "." in word and not word.endswith(_FILES) and known
-            reasons[key] = (rest if is_name else behind[1]).strip()
+            named = leaf is None or any(f".{name}".endswith(f".{word}") for name in leaf.info.verl)
+            reasons[key] = (rest if named and _VERLS.fullmatch(word) else behind[1]).strip()
     return {key: reason for key, reason in reasons.items() if reason}
 
 
@@ -285,11 +276,12 @@ def page(table: Table) -> str:
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
     rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
-    notes = [origins(table)]
-    listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
-    notes += [f"- Outside the schema: {listed_outside}."] if outside else []
+    notes = origins(table)
+    if outside:
+        listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
+        notes += f"\n- Outside the schema: {listed_outside}."
     lists = [f"Aligned: {listed(aligned)}.", f"No example has these: {listed(ours_alone)}."]
-    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, "\n".join(notes))) + "\n"
+    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, notes)) + "\n"
 
 
 def parts(table: Table) -> tuple[list[Row], list[Row], list[Row]]:
