@@ -224,7 +224,7 @@ def _walk(section: type[BaseModel], prefix: str) -> Iterator[Leaf]:
 
 
 def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> KeyInfo:
-    """Fill in the section's defaults, and verl's groups in names such as `{role}.strategy`."""
+    """Fill in the section's defaults, and verl's groups in names such as `{actor}.strategy`."""
     if issubclass(section, Section):
         engines = section.engines if info.engines == BOTH else info.engines
         needs = f"{group}.{info.needs}" if info.needs and "." not in info.needs else info.needs
@@ -234,6 +234,6 @@ def _placed(info: KeyInfo, section: type[BaseModel], group: str, name: str) -> K
     known = next((path for path in (group, *groups(group)) if path in VERL_GROUPS), "")
     same = VERL_GROUPS.get(known, "") + group.removeprefix(known)
     role = ".".join(group.split(".")[:2])
-    places = {"same": f"{same}.{name}", "role": VERL_GROUPS.get(role)}
-    places |= {part: VERL_GROUPS.get(f"{role}.{part}") for part in ("model", "fsdp")}
+    places = {path.rpartition(".")[2]: theirs for path, theirs in VERL_GROUPS.items()}
+    places |= {"same": f"{same}.{name}", "fsdp": VERL_GROUPS.get(f"{role}.fsdp", "")}
     return replace(info, verl=tuple(template.format_map(places) for template in info.verl))
