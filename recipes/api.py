@@ -73,8 +73,7 @@ def train(
             `val_data` also take rows (`rows_file`), and `reward_func` functions, alone or in a list
             (`function_location`); they are written to `python` in the run's folder.
 
-    Raises:
-        RecipeError: a mistake that the user can mend, found before the trainer starts.
+    Raises RecipeError for a mistake that the user can mend, found before the trainer starts.
     """
     task = _typed("task", task or "")
     unwritten = load(task, arguments=_words(keys or {}, options, None))
@@ -96,8 +95,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`; `data` and
             `reward_func` as in `train`, written to `artifacts/evaluations/python`.
 
-    Raises:
-        RecipeError: a mistake that the user can mend.
+    Raises RecipeError for a mistake that the user can mend.
     """
     known, values = [field.name for field in fields(Options)], dict[str, Any]()
     for name, given in options.items():

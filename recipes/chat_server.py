@@ -19,16 +19,10 @@ class Completion(NamedTuple):
 
 
 class ChatServer:
-    """A connection to one model of a server; may be used by several threads.
+    """A connection to one model of a server at an address with its /v1; may be used by several threads.
 
-    Args:
-        api_base: address with its /v1.
-        model: the name under which the server serves the model.
-        retries: tries after the first one, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's Retry-After says.
-        timeout: seconds for one request.
-
-    Raises:
-        RecipeError: `api_base` is no address, the server does not answer, or its list of models lacks `model`.
+    A request has `timeout` seconds and `retries` further tries, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's
+    Retry-After says. Raises RecipeError where the address is none, the server does not answer, or it lacks the model.
     """
 
     def __init__(self, api_base: str, model: str, *, retries: int, timeout: float) -> None:

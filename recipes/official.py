@@ -55,10 +55,7 @@ def names() -> list[str]:
 
 
 def examples(requested: Iterable[str]) -> list[Official]:
-    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order.
-
-    Raises RecipeError for an unknown one.
-    """
+    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order."""
     parts = [part.strip() for text in requested for part in text.split(",")]
     return [_read(name) for name in dict.fromkeys(name for part in parts for name in _full_names(part))]
 
@@ -136,10 +133,7 @@ class Table:
 
 
 def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
-    """Compare our recipe, resolved for GPUs from its files alone, with the examples that `against` names.
-
-    Without a name these are `TEXT`, or EasyR1's two with images for a recipe that has images.
-    """
+    """Compare our recipe, resolved for GPUs from its files alone, with the examples that `against` names, or `TEXT`."""
     recipe, path = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path)
     gpu, texts = CONFIGS / "hardware" / "gpu.yaml", not recipe.value("worker.rollout.limit_images")
     official = examples(against or (TEXT if texts else ["easyr1"]))
