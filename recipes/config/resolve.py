@@ -56,7 +56,7 @@ def load(
         arguments: first further YAML files, of which later ones win; then `--option value` and `key=value`, where
             `key` is the full name of a key of the schema or of verl, the name of a variable, or one of
             `CONTROL_OPTIONS`.
-        environ: where variables are read; the process's environment by default.
+        environ: the variables; by default the process's.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has, but not over the option `--gpus`.
 
     Raises:
@@ -69,17 +69,15 @@ def load(
     is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
     typed = understood(argument_settings(words, canonical))
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
-    size: list[Setting] = []
+    user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS)]
     planned: tuple[Gpu, ...] | None = None  # by `--gpus 1x24`, whether they are here or not
     if text := controls.get("gpus"):
         source = Source("argument", f"argument gpus={text}")
         planned = tuple(described(text, source.where))
-        size = [Setting("trainer.n_gpus_per_node", str(len(planned)), source)]
+        user.append(Setting("trainer.n_gpus_per_node", str(len(planned)), source))
+    of_files = ["auto", *(tree["hardware"] for tree in trees if "hardware" in tree)]
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
-    kind = _hardware(
-        chosen or next((tree["hardware"] for tree in reversed(trees) if "hardware" in tree), "auto"), environ
-    )
-    user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS), *size]
+    kind = _hardware(chosen or of_files[-1], environ)
 
     files: list[Setting] = []
     block: list[Setting] = []
@@ -100,16 +98,13 @@ def load(
 
     values, sources = merge(Recipe, layers)
     recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
-    unread = not_read(environ)
-    notes = list(unread)
-    if block and named and asked_for is None and kind == "cpu":
-        own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (TINY=1)"
-        does = does if other else "apply to this one, which has its sizes (TINY=0)"
-        notes.insert(0, f"{named.source}: {own_data} and {does}")
-    recipe._resolution = Resolution(is_tiny, planned, tuple(notes), unread)
+    recipe._resolution = Resolution(is_tiny, planned)
     recipe = without_copies(derive(recipe, environ))
-    lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
-    recipe._resolution = recipe.resolution._replace(notes=(*notes, *lost))
+    notes = [*(unread := not_read(environ)), *_replaced(recipe, [*files, *user]), *_outvoted(recipe)]
+    if block and named and asked_for is None and kind == "cpu":
+        does = "do not apply (TINY=1)" if other else "apply to this one, which has its sizes (TINY=0)"
+        notes.insert(0, f"{named.source}: data and sizes of {block[0].source} belong to its tiny model and {does}")
+    recipe._resolution = Resolution(is_tiny, planned, tuple(notes), unread)
     return recipe
 
 
@@ -118,29 +113,25 @@ def without_copies(recipe: Recipe) -> Recipe:
 
     Raises RecipeError where such a name has another value than the key that it follows.
     """
-    kept = dict(recipe.verl)
-    for name in recipe.verl:
-        if key := followed(name.lstrip("+")):
-            leaf = leaves(Recipe)[key]
-            value = leaf.info.convert(recipe.value(key)) if leaf.info.convert else recipe.value(key)
-            if kept.pop(name) != value:
-                raise RecipeError(
-                    f"{name} is {recipe.verl[name]!r}, and follows {key}, which is {value!r}",
-                    where=recipe.source_of(f"{VERL}.{name}").where,
-                    fix=f"set {key}",
-                )
-    return changed(recipe, [Setting(VERL, kept, recipe.source_of(VERL))]) if kept != recipe.verl else recipe
+    copies = {name: key for name in recipe.verl if (key := followed(name.lstrip("+")))}
+    for name, key in copies.items():
+        convert, value = leaves(Recipe)[key].info.convert, recipe.value(key)
+        value = convert(value) if convert else value
+        if recipe.verl[name] != value:
+            what = f"{name} is {recipe.verl[name]!r}, and follows {key}, which is {value!r}"
+            raise RecipeError(what, where=recipe.source_of(f"{VERL}.{name}").where, fix=f"set {key}")
+    kept = {name: value for name, value in recipe.verl.items() if name not in copies}
+    return changed(recipe, [Setting(VERL, kept, recipe.source_of(VERL))] if copies else [])
 
 
-def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
+def _replaced(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
     """One note for each layer, or reason, that replaces values which the user wrote."""
     lost: dict[tuple[str, str], list[str]] = {}
     for path, setting in {each.path: each for each in written if each.source.chosen}.items():
         won = recipe.source_of(path)
         if path in leaves(Recipe) and won.layer in ("hardware", "algorithm") and setting.value is not None:
-            old, new = (
-                flow(parse(value) if isinstance(value, str) else value) for value in (setting.value, recipe.value(path))
-            )
+            values = setting.value, recipe.value(path)
+            old, new = (flow(parse(value) if isinstance(value, str) else value) for value in values)
             if old != new:
                 lost.setdefault((won.where, setting.source.where), []).append(f"{path} is {new}, not {old}")
     return [f"{won} replaces values of {where}: {'; '.join(keys)}" for (won, where), keys in lost.items()]
@@ -256,10 +247,6 @@ def _is_of(block: list[Setting], setting: Setting) -> bool:
     return bool(sizes) and architecture(Path(str(named))) == sizes
 
 
-EXPERIMENT = "{experiment_name}"
-"""Stands for the experiment's name in trainer.save_checkpoint_path."""
-
-
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
     """Fill null keys from other keys and the machine, undo defaults that the model cannot use, make paths absolute."""
     by_gpus = (adapters_spread, plain_head, memory_filled) if recipe.hardware == "gpu" else ()
@@ -301,13 +288,13 @@ def _located(recipe: Recipe, *keys: str) -> list[Setting]:
 
 
 def _places(recipe: Recipe) -> list[Setting]:
-    """The experiment's name and its folders."""
-    trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
-    experiment = recipe.experiment
+    """The experiment's name and its folders; `{experiment_name}` in that of the checkpoints stands for the name."""
+    trainer, experiment = recipe.trainer, recipe.experiment
+    source = Source("default", "follows from the experiment's name")
     checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
     places = {
         "trainer.experiment_name": experiment,
-        "trainer.save_checkpoint_path": checkpoints.replace(EXPERIMENT, experiment),
+        "trainer.save_checkpoint_path": checkpoints.replace("{experiment_name}", experiment),
         "trainer.rollout_data_dir": trainer.rollout_data_dir or str(run_dir(experiment) / "rollouts"),
         "trainer.validation_data_dir": trainer.validation_data_dir or str(run_dir(experiment) / "validation"),
     }
