@@ -50,10 +50,7 @@ def show_options(
 ) -> None:
     """Print the options of a launcher for a task: default on GPUs, key and meaning.
 
-    Args:
-        script: the script of `scripts/` that the task's launcher calls.
-        reads: whether the script reads a key of the recipe.
-        defaults: key -> the script's default, where it is not the recipe's.
+    The launcher calls `script` of `scripts/`, which `reads` these keys of the recipe, with `defaults` of its own.
     """
     recipe = load(task, environ={"TINY": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]

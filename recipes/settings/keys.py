@@ -152,13 +152,9 @@ def require_resolved(value: T | None) -> T:
 
 
 def key(default: Any, variable: str = "", *, verl: str | tuple[str, ...] = SAME, **facts: Any) -> Any:
-    """Declare a key; the text below its declaration says what it does.
+    """Declare a key by its default, or a factory of it; the text below its declaration says what it does.
 
-    Args:
-        default: the value, or a factory of it.
-        variable: as in `KeyInfo`.
-        verl: by default the same name, if verl has the key at all.
-        facts: other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
+    `facts` are other attributes of `KeyInfo`, and pydantic's bounds (ge, gt, le, lt).
     """
     own = {each.name: facts.pop(each.name) for each in fields(KeyInfo) if each.name in facts}
     info = KeyInfo(variable=variable, verl=(verl,) if isinstance(verl, str) else verl, **own)
