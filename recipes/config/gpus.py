@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +67,15 @@ def adapters_spread(recipe: Recipe) -> list[Setting]:
     return [Setting(key, "fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))]
 
 
-def without_libraries(environ: Mapping[str, str], engine: str, patches: bool) -> list[Setting]:
+def without_libraries(environ: Mapping[str, str], chosen: Iterable[Setting]) -> list[Setting]:
     """Return the settings that replace flash-attn and liger-kernel on a machine with GPUs that lacks them.
 
-    Unchanged verl (not `patches`) has no packed attention without flash-attn. EasyR1 chooses its attention itself, and
-    packs with the same kernel (patches/easyr1-b44b311.patch).
+    The engine is among the `chosen` settings. Unchanged verl has no packed attention without flash-attn; EasyR1 chooses
+    its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
     """
-    packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
+    said = {setting.path: str(setting.value) for setting in chosen}
+    packed = {ATTENTION: PACKED_ATTENTION} if said.get("engine", "verl") == "verl" else {}
+    patches = said.get("trainer.patches", "true").lower() not in ("0", "false", "no", "off")
     instead = {
         "flash-attn": packed if patches else WITHOUT_PACKING,
         "liger-kernel": {f"{ACTOR}.model.use_liger": False},

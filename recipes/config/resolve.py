@@ -92,7 +92,10 @@ def load(
     other = named.source if named and not _is_of(block, named) else None
     is_tiny = bool(block) and (kind == "cpu" and other is None if asked_for is None else asked_for)
     files += block if is_tiny else []
-    machine = [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
+    path = CONFIGS / "hardware" / f"{kind}.yaml"
+    machine = [] if is_resolved else settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
+    if machine and kind == "gpu" and not planned:
+        machine += without_libraries(environ, [*files, *user])
     # Defaults for GPUs lie below the files. A file that was written for GPUs has to run on CPUs, whose settings win.
     layers = [*machine, *_with_algorithm(files, user)] if kind == "gpu" else _with_algorithm([*files, *machine], user)
 
@@ -224,19 +227,6 @@ def _hardware(kind: str, environ: Mapping[str, str]) -> str:
     if kind not in get_args(Hardware):
         raise RecipeError(f"unknown hardware {kind!r}", where="HARDWARE, or hardware= in arguments", fix="cpu or gpu")
     return kind
-
-
-def _hardware_layer(
-    kind: str, environ: Mapping[str, str] | None, files: list[Setting], user: list[Setting]
-) -> list[Setting]:
-    """The settings of a kind of machine, and those for missing kernels; `environ` is None for planned GPUs."""
-    path = CONFIGS / "hardware" / f"{kind}.yaml"
-    settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
-    if kind == "gpu" and environ is not None:
-        said = {setting.path: str(setting.value) for setting in (*files, *user)}
-        changed = said.get("trainer.patches", "true").lower() not in ("0", "false", "no", "off")
-        settings += without_libraries(environ, said.get("engine", "verl"), changed)
-    return settings
 
 
 def _is_of(block: list[Setting], setting: Setting) -> bool:
