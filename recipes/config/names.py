@@ -27,13 +27,9 @@ from recipes.settings.layers import EASYR1, NATIVES, VERL, flatten, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 NATIVE, OF_EASYR1 = f"{VERL}.", f"{EASYR1}."
-REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
-REWARD_KEY = "worker.reward.reward_function"
+REWARD, REWARD_KEY = "reward.custom_reward_function", "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
-SAMPLES, VALIDATED_AT = (
-    "actor_rollout_ref.rollout.val_kwargs.do_sample",
-    "worker.rollout.val_override_config.temperature",
-)
+VALIDATED_AT = "worker.rollout.val_override_config.temperature"
 NAMES, UNREAD, ON_VERL = "verl_names.yaml", "verl_unread.yaml", "easyr1_names.yaml"
 """Files beside this module: meanings of verl's names, names that nothing in verl reads (`python -m tools.verl_keys`),
 and the keys that say on verl what EasyR1's own say."""
@@ -174,14 +170,12 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if f"{REWARD}.path" not in given:
             raise ValueError(f"write {REWARD_KEY}=FILE:{value}")
         return {}
-    if name == f"{RESUME}from_path":
-        return {"trainer.load_checkpoint_path": value}
-    if name == f"{RESUME}mode":
-        if value not in ("auto", "disable") and not (value == "resume_path" and given.get(f"{RESUME}from_path")):
+    if name == "trainer.resume_mode":
+        if value not in ("auto", "disable") and not (value == "resume_path" and given.get("trainer.resume_from_path")):
             raise ValueError("use auto or disable, or give trainer.load_checkpoint_path")
         return {} if value == "resume_path" else {"trainer.find_last_checkpoint": value == "auto"}
-    if name == SAMPLES:  # verl's trainer reads the temperature alone
-        if value and not {VALIDATED_AT, f"{name.rpartition('.')[0]}.temperature"} & given.keys():
+    if name == "actor_rollout_ref.rollout.val_kwargs.do_sample":  # verl's trainer reads the temperature alone
+        if value and not {VALIDATED_AT, "actor_rollout_ref.rollout.val_kwargs.temperature"} & given.keys():
             raise ValueError(f"give {VALIDATED_AT}, which decides it")
         return {} if value else {VALIDATED_AT: 0.0}
     if name == "actor_rollout_ref.rollout.mode":
