@@ -33,7 +33,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
     `gpus` is the number of GPUs of this machine; None skips the check against it.
     """
     found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
-    others = (find(recipe) for find in (*found_by, _without_effect))
+    others = (find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))
     for error in chain(_machines(recipe, gpus), *others):
         raise error
 
@@ -138,6 +138,14 @@ def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
     if native(recipe).get(SHARD) == 1 < recipe.n_gpus:
         what = f"{SHARD} 1 with {STRATEGY} fsdp leaves each of the {recipe.n_gpus} GPUs its own gradients"
         yield recipe.error(what, fix, f"verl.{SHARD}", STRATEGY)
+
+
+def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
+    """A best checkpoint without validations or checkpoints to choose from."""
+    never = [key for key in ("trainer.val_freq", "trainer.save_freq") if recipe.value(key) <= 0]
+    if recipe.trainer.keep_best and never:
+        what = f"trainer.keep_best chooses among validated and saved steps, and {never[0]} is {recipe.value(never[0])}"
+        yield recipe.error(what, "set VAL_FREQ and SAVE_FREQ to one number of steps", "trainer.keep_best", never[0])
 
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
