@@ -56,8 +56,7 @@ def names() -> list[str]:
 
 def examples(requested: Iterable[str]) -> list[Official]:
     """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order."""
-    parts = [part.strip() for text in requested for part in text.split(",")]
-    return [_read(name) for name in dict.fromkeys(name for part in parts for name in _full_names(part))]
+    return [_read(name) for name in dict.fromkeys(name for text in requested for name in _full_names(text))]
 
 
 def _full_names(text: str) -> list[str]:
@@ -120,13 +119,15 @@ class Table:
     """A recipe beside official examples; `same` counts the keys that no side sets and that are equal everywhere."""
 
     recipe: str
-    official: tuple[Official, ...]
-    rows: tuple[Row, ...]
+    official: list[Official]
+    differing: list[Row]  # from an example, those for the hardware last
+    aligned: list[Row]  # with all examples
+    ours_alone: list[Row]  # no example has these
     same: int
 
     def require_reasons(self) -> None:
         """Raise RecipeError naming the differences that the recipe gives no reason for."""
-        bare = [row.key for row in self.rows if row.status != "aligned" and not row.reason]
+        bare = [row.key for row in (*self.differing, *self.ours_alone) if not row.reason]
         if bare:
             fix = "set the key there, with a comment that says why: `key: value  # verl's name; reason`"
             raise RecipeError(f"no reason is given for {', '.join(bare)}", where=self.recipe, fix=fix)
@@ -161,7 +162,11 @@ def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
         if leaf and layer == "default" and not aligned and recipe.engine not in leaf.info.engines:
             value = ABSENT
         rows.append(Row(key, value, values, marks, status, reasons.get(layer, OF_DEFAULTS).get(key, "")))
-    return Table(shown_path(path), tuple(official), tuple(rows), same)
+    rows.sort(key=lambda row: row.status == "hardware")
+    aligned = [row for row in rows if row.status == "aligned"]
+    alone = [row for row in rows if all(value is ABSENT for value in row.official)]
+    differing = [row for row in rows if row not in aligned and row not in alone]
+    return Table(shown_path(path), official, differing, aligned, alone, same)
 
 
 def _mark(example: Official, key: str) -> str:
@@ -245,46 +250,29 @@ def cell_text(value: Any) -> str:
     return ABSENT if value is ABSENT else flow(value)
 
 
-def counted(table: Table) -> dict[str, int]:
-    """Rows by what the page says of them: aligned, different for the task or the hardware, or in no example."""
-    differing, aligned, ours_alone = parts(table)
-    kinds = Counter(row.status for row in differing)
-    return {"aligned": len(aligned), "task": kinds["task"], "hardware": kinds["hardware"], "alone": len(ours_alone)}
-
-
 def _summary(table: Table) -> str:
     """Return how many keys are as in the examples, and how many are not."""
-    counts = counted(table)
+    kinds = Counter(row.status for row in table.differing)
     return (
-        f"{counts['aligned']} keys aligned, {counts['task']} different for the task, {counts['hardware']} for the "
-        f"hardware, {counts['alone']} that no example has; {table.same} more are set by no side and equal everywhere. "
+        f"{len(table.aligned)} keys aligned, {kinds['task']} different for the task, {kinds['hardware']} for the "
+        f"hardware, {len(table.ours_alone)} that no example has; {table.same} more are set by no side and equal "
+        "everywhere. "
         "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
         'such key. "default": the example leaves it to its engine; "there": how the engine writes that default.'
     )
 
 
 def page(table: Table) -> str:
-    """Markdown: a summary, a table of the keys that differ, one line with the aligned keys, one with the keys that no
-    example has, and the sources of the official values."""
-    differing, aligned, ours_alone = parts(table)
+    """Markdown: a summary, a table of the keys that differ, a line each of the others, and the values' sources."""
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
-    rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
+    rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in table.differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
     notes = origins(table)
     if outside:
         listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
         notes += f"\n- Outside the schema: {listed_outside}."
-    lists = [f"Aligned: {listed(aligned)}.", f"No example has these: {listed(ours_alone)}."]
+    lists = [f"Aligned: {listed(table.aligned)}.", f"No example has these: {listed(table.ours_alone)}."]
     return "\n\n".join((_summary(table), markdown(heads, rows), *lists, notes)) + "\n"
-
-
-def parts(table: Table) -> tuple[list[Row], list[Row], list[Row]]:
-    """Rows that differ from an example (hardware last), rows equal to all examples, rows that no example has."""
-    aligned = [row for row in table.rows if row.status == "aligned"]
-    others = [row for row in table.rows if row.status != "aligned"]
-    ours_alone = [row for row in others if all(value is ABSENT for value in row.official)]
-    differing = [row for row in others if row not in ours_alone]
-    return sorted(differing, key=lambda row: row.status == "hardware"), aligned, ours_alone
 
 
 def listed(rows: Iterable[Row]) -> str:
