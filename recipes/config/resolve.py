@@ -5,7 +5,7 @@ from __future__ import annotations
 import netrc
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -215,9 +215,7 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     if last is None or last.value in (None, "null"):
         return [*files, *user]
     own = algorithm(str(last.value), str(last.source)).settings
-    if last.source.by_user:
-        return [*files, *own, *user]
-    return [*(replace(each, source=Source("preset", each.source.where)) for each in own), *files, *user]
+    return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
 
 
 def _hardware(kind: str, environ: Mapping[str, str]) -> str:

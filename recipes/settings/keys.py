@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from recipes.errors import RecipeError
 
-LayerName = Literal["default", "hardware", "preset", "recipe", "tiny", "algorithm", "environment", "argument"]
+LayerName = Literal["default", "hardware", "recipe", "tiny", "algorithm", "environment", "argument"]
 T = TypeVar("T")
 
 
