@@ -101,9 +101,6 @@ def interval_ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[floa
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table; bars in the cells are escaped."""
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
     names = list(header)
-    return "\n".join([line(names), line(["---"] * len(names)), *(line(row) for row in rows)])
+    lines = ([cell.replace("|", "\\|") for cell in line] for line in (names, ["---"] * len(names), *rows))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -153,12 +153,9 @@ def _typed(schema: type[BaseModel], setting: Setting) -> Any:
 def _refuse_two_values(one: Setting, other: Setting) -> None:
     two_ways = other.source.by_user or (one.source == other.source and one.spelled != other.spelled)
     if one.source.layer == other.source.layer and one.value != other.value and two_ways:
-        names = [setting.spelled or setting.path for setting in (one, other)]
-        raise RecipeError(
-            f"{one.path} is {one.value!r} as {names[0]}, but {other.value!r} as {names[1]}",
-            where=f"{one.source.where}; {other.source.where}",
-            fix="give one of the two",
-        )
+        first, second = (setting.spelled or setting.path for setting in (one, other))
+        what = f"{one.path} is {one.value!r} as {first}, but {other.value!r} as {second}"
+        raise RecipeError(what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two")
 
 
 Schema = TypeVar("Schema", bound=BaseModel)

@@ -25,11 +25,8 @@ def template_text(path: str | None) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise RecipeError(
-            f"cannot read the chat template: {error.strerror}",
-            where=f"data.override_chat_template: {path}",
-            fix="name a file that exists",
-        ) from error
+        what, where = f"cannot read the chat template: {error.strerror}", f"data.override_chat_template: {path}"
+        raise RecipeError(what, where=where, fix="name a file that exists") from error
 
 
 def _count(number: int) -> int:
