@@ -19,7 +19,7 @@ from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.engines.verl.translation import equal
 from recipes.errors import RecipeError, unknown
 from recipes.paths import CONFIGS
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 from recipes.yaml_text import flow, read, shown_path
 
 Status = Literal["aligned", "task", "hardware"]
@@ -163,10 +163,10 @@ def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
             value = ABSENT
         rows.append(Row(key, value, values, marks, status, reasons.get(layer, OF_DEFAULTS).get(key, "")))
     rows.sort(key=lambda row: row.status == "hardware")
-    aligned = [row for row in rows if row.status == "aligned"]
+    like = [row for row in rows if row.status == "aligned"]
     alone = [row for row in rows if all(value is ABSENT for value in row.official)]
-    differing = [row for row in rows if row not in aligned and row not in alone]
-    return Table(shown_path(path), official, differing, aligned, alone, same)
+    differing = [row for row in rows if row not in like and row not in alone]
+    return Table(shown_path(path), official, differing, like, alone, same)
 
 
 def _mark(example: Official, key: str) -> str:

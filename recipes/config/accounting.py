@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.errors import RecipeError
-from recipes.settings.keys import require_resolved
+from recipes.settings import require_resolved
 
 
 def data_parallel(recipe: Recipe) -> int:

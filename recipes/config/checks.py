@@ -14,8 +14,7 @@ from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
 from recipes.errors import RecipeError, counted, raise_together
-from recipes.settings.keys import groups, innermost
-from recipes.settings.layers import NATIVES
+from recipes.settings import NATIVES, groups, innermost
 from recipes.yaml_text import flow
 
 SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"

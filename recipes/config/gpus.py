@@ -18,7 +18,7 @@ from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
-from recipes.settings.keys import require_resolved
+from recipes.settings import require_resolved
 
 
 def lacks(package: str, environ: Mapping[str, str]) -> bool:

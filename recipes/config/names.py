@@ -22,8 +22,7 @@ from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import CONTROLS, known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
-from recipes.settings.keys import groups, innermost
-from recipes.settings.layers import EASYR1, NATIVES, VERL, flatten, open_leaf
+from recipes.settings import EASYR1, NATIVES, VERL, flatten, groups, innermost, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 NATIVE, OF_EASYR1 = f"{VERL}.", f"{EASYR1}."

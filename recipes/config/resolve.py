@@ -27,8 +27,7 @@ from recipes.errors import RecipeError, unknown
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
-from recipes.settings.keys import DEFAULT
-from recipes.settings.layers import NATIVES, VERL, merge, nest, settings_of, validated
+from recipes.settings import DEFAULT, NATIVES, VERL, merge, nest, settings_of, validated
 from recipes.yaml_text import dump, flow, parse, read, shown_path
 
 PRESET = "algorithm.preset"

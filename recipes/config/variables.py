@@ -12,7 +12,7 @@ from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
-from recipes.settings.layers import Name, flatten
+from recipes.settings import Name, flatten
 from recipes.yaml_text import flow, parse, read
 
 OTHERS = "other_names.yaml"

@@ -14,8 +14,7 @@ from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
-from recipes.settings.keys import Resolved
-from recipes.settings.layers import flatten, known_name, merge, settings_of, validated
+from recipes.settings import Resolved, flatten, known_name, merge, settings_of, validated
 from recipes.yaml_text import read, shown_path
 
 

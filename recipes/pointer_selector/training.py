@@ -28,7 +28,7 @@ from recipes.pointer_selector.dataset import Batch, collate, shuffled
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, Validator, logged_log_probs
 from recipes.pointer_selector.preparation import Prepared, shot_num
 from recipes.pointer_selector.selector import PointerPolicy
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 
 PROGRESS = "progress.json"
 KL_LOW, KL_HIGH = 0.01, 0.1

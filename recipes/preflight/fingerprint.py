@@ -23,7 +23,7 @@ from recipes.files import json_sha256, sha256
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change
-from recipes.settings.layers import VERL
+from recipes.settings import VERL
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, MODEL = "training rows", "validation rows", "reward", "ranks", "model"
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (

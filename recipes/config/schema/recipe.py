@@ -11,7 +11,7 @@ from pydantic import PrivateAttr, field_validator
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
-from recipes.settings.keys import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
+from recipes.settings import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
 
 
 def _as_list(value: str | list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recipes.settings.keys import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
+from recipes.settings import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
 
 Precision = Literal["fp32", "bf16", "fp16"]
 VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
