@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, unknown
 from recipes.evaluation.cache import evaluations
 from recipes.evaluation.cli import run_evaluation
 from recipes.evaluation.options import Options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TrainingResult:
-    """What `train` returns, for a run that ended or for a dry run."""
+    """The results of `train`, for a run that ended or for a dry run."""
 
     exit_code: int  # the launcher's; 0 where the run, or the dry run, ended without an error
     folder: Path  # `artifacts/runs/<experiment>`
@@ -78,19 +78,14 @@ def train(
             `val_data` also take rows (`rows_file`), and `reward_func` functions, alone or in a list
             (`function_location`); they are written to `python` in the run's folder.
 
-    Raises:
-        RecipeError: a mistake that the user can mend, found before the trainer starts.
+    Raises RecipeError for a mistake that the user can mend, found before the trainer starts.
     """
     task = _typed("task", task or "")
     unwritten = load(task, arguments=_words(keys or {}, options, None))
     arguments = _words(keys or {}, options, run_dir(unwritten.experiment) / "python")
     recipe = load(task, arguments=arguments)
-    if dry_run:
-        code = launch.show_plan(recipe)
-    else:
-        # Lines, also in a notebook.
-        console = Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)
-        code = launch.run(recipe, console, task, arguments)
+    console = Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)  # lines, also in a notebook
+    code = launch.show_plan(recipe) if dry_run else launch.run(recipe, console, task, arguments)
     folder = run_dir(recipe.experiment)
     checkpoint = last_checkpoint(Path(str(recipe.trainer.save_checkpoint_path)))
     return TrainingResult(code, folder, read_history(folder / "metrics.jsonl"), checkpoint)
@@ -105,21 +100,18 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         options: those of `scripts/eval.py` without their dashes, such as `model_path="..."`, `limit=100`; `data` and
             `reward_func` as in `train`, written to `artifacts/evaluations/python`.
 
-    Raises:
-        RecipeError: a mistake that the user can mend.
+    Raises RecipeError for a mistake that the user can mend.
     """
-    known = [field.name for field in fields(Options)]
-    if unknown := [name for name in options if name not in known]:
-        raise RecipeError(f"unknown option {unknown[0]}", where="evaluate", fix=did_you_mean(unknown[0], known))
-    paths = ("run", "data", "filter_out", "output_dir")
-    filed = {name: _filed(name, value, evaluations() / "python") for name, value in options.items()}
-    values: dict[str, object] = {
-        name: value if isinstance(value, int | float | None) else _typed(name, value) for name, value in filed.items()
-    }
-    values |= {name: Path(str(values[name])) for name in paths if name in values}
+    known, values = [field.name for field in fields(Options)], dict[str, Any]()
+    for name, given in options.items():
+        if name not in known:
+            raise unknown("option", name, known, "evaluate")
+        value = _filed(name, given, evaluations() / "python")
+        values[name] = value if isinstance(value, int | float | None) else _typed(name, value)
+        if name in ("run", "data", "filter_out", "output_dir") and value is not None:
+            values[name] = Path(values[name])
     words = [word for word in (_typed("task", task or ""), "analyse" if analyse else "reward") if word]
-    chosen = Options(arguments=words, **values)  # type: ignore[arg-type]  # checked where they are read
-    result, folder = run_evaluation(chosen)
+    result, folder = run_evaluation(Options(arguments=words, **values))
     print(f"report: {relative_to_cwd(folder / 'report.html')}")
     return result
 
@@ -151,9 +143,7 @@ def _typed(name: str, value: object) -> str:
         return json.dumps(value, default=lambda each: _typed(name, each))
     parts = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(part, str | int | float | Path) for part in parts):
-        raise RecipeError(
-            f"{name} is a {type(value).__name__} of Python's, not text, a number or a path",
-            where=f"the argument {name}",
-            fix="give a path, such as that of a recipe; data may be rows as well, a reward a function",
-        )
+        what = f"{name} is a {type(value).__name__} of Python's, not text, a number or a path"
+        fix = "give a path, such as that of a recipe; data may be rows as well, a reward a function"
+        raise RecipeError(what, where=f"the argument {name}", fix=fix)
     return ",".join(map(str, parts))

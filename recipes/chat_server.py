@@ -19,30 +19,24 @@ class Completion(NamedTuple):
 
 
 class ChatServer:
-    """A connection to one model of a server; may be used by several threads.
+    """A connection to one model of a server at an address with its /v1; may be used by several threads.
 
-    Args:
-        api_base: address with its /v1.
-        model: the name under which the server serves the model.
-        retries: tries after the first one, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's Retry-After says.
-        timeout: seconds for one request.
-
-    Raises:
-        RecipeError: `api_base` is no address, the server does not answer, or its list of models lacks `model`.
+    A request has `timeout` seconds and `retries` further tries, 0.5, 1, 2, 4, then 8 seconds apart, or as the server's
+    Retry-After says. Raises RecipeError where the address is none, the server does not answer, or it lacks the model.
     """
 
     def __init__(self, api_base: str, model: str, *, retries: int, timeout: float) -> None:
         import openai
 
+        self.api_base, self.model = api_base, model
         if not re.match(r"https?://[^/\s]", api_base):
             fix = "write scheme and host, for instance http://localhost:8000/v1"
             raise RecipeError("the server's address is no URL", where=api_base, fix=fix)
-        self.api_base, self.model = api_base, model
         # A local server needs no API key, but the client refuses to start without one.
         key = os.environ.get("OPENAI_API_KEY") or "none"
         self._client = openai.OpenAI(base_url=api_base, api_key=key, max_retries=retries, timeout=timeout)
         self.owner = self._owner()
-        """Who serves the model, such as "vllm" or "sglang"; None where the server has no list of models."""
+        """The server's kind, such as "vllm" or "sglang"; None where it has no list of models."""
 
     def complete(self, messages: list[dict[str, Any]], **request: Any) -> Completion:
         """The response to a chat; `request` has further arguments of the client's `chat.completions.create`."""
@@ -54,11 +48,8 @@ class ChatServer:
             raise self._error(error) from error
         choices = getattr(reply, "choices", None)
         if not choices:
-            raise RecipeError(
-                f"the server's reply is no chat completion: {str(reply)[:300]}",
-                where=self.api_base,
-                fix="check the address, which ends in /v1 as a rule",
-            )
+            what = f"the server's reply is no chat completion: {str(reply)[:300]}"
+            raise RecipeError(what, where=self.api_base, fix="check the address, which ends in /v1 as a rule")
         message = choices[0].message
         return Completion(
             text=message.content or "",
@@ -82,17 +73,15 @@ class ChatServer:
             raise self._error(error) from error
         owners = {model.id: model.owned_by for model in getattr(listed, "data", None) or []}
         if owners and self.model not in owners:
-            raise RecipeError(
-                f"the server has no model {self.model}", where=self.api_base, fix=f"name one of {', '.join(owners)}"
-            )
+            fix = f"name one of {', '.join(owners)}"
+            raise RecipeError(f"the server has no model {self.model}", where=self.api_base, fix=fix)
         return owners.get(self.model)
 
     def _error(self, error: Exception) -> RecipeError:
         import openai
 
-        reached = isinstance(error, openai.BadRequestError)  # for instance, fewer positions than --max_tokens wants
-        fix = "change what it names" if reached else "check its address (with /v1), that it runs, and OPENAI_API_KEY"
-        what = "refuses the request" if reached else "gave no answer"
-        return RecipeError(
-            f"the server {what}: {str(error)[:300]}", where=self.api_base, fix=f"{fix}; finished answers are kept"
-        )
+        what, fix = "gave no answer", "check its address (with /v1), that it runs, and OPENAI_API_KEY"
+        if isinstance(error, openai.BadRequestError):  # for instance, fewer positions than --max_tokens wants
+            what, fix = "refuses the request", "change what it names"
+        what = f"the server {what}: {str(error)[:300]}"
+        return RecipeError(what, where=self.api_base, fix=f"{fix}; finished answers are kept")

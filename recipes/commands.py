@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
 from recipes import launch
+from recipes.errors import RecipeError, reported_errors
 from recipes.evaluation.cli import main as evaluation
 from recipes.paths import CONFIGS, ROOT
 from recipes.preflight.cli import main as preflight
@@ -21,12 +20,8 @@ app.command("preflight", context_settings={"ignore_unknown_options": True})(pref
 
 def main() -> None:
     """Run the command. It needs a clone of the repository, which holds the recipes, rewards and launchers."""
-    if not CONFIGS.is_dir():
-        print(
-            f"error: {ROOT} has no configs: the package is installed without its repository\n"
-            "  where: the folder that holds the package\n"
-            "  fix:   clone the repository and run `pip install -e .` in it",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+    with reported_errors():
+        if not CONFIGS.is_dir():
+            what, fix = f"{ROOT} has no configs", "clone the repository and run `pip install -e .` in it"
+            raise RecipeError(what, where="the package, which is installed without its repository", fix=fix)
     app()

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recipes.statistics import Interval
 
 if TYPE_CHECKING:
@@ -86,10 +88,8 @@ def templates(folder: Path, html: bool = True) -> Environment:
 def draw_means(axes: Any, curve: Mapping[int, Interval], colour: str, label: str) -> None:
     """Draw a curve of means by step with their 95% intervals."""
     values = [interval.value for interval in curve.values()]
-    low, high = interval_ends(curve)
-    below = [value - end for value, end in zip(values, low, strict=True)]
-    above = [end - value for value, end in zip(values, high, strict=True)]
-    axes.errorbar(list(curve), values, yerr=[below, above], color=colour, marker="o", capsize=3, label=label)
+    errors = np.abs(np.array(interval_ends(curve)) - values)
+    axes.errorbar(list(curve), values, yerr=errors, color=colour, marker="o", capsize=3, label=label)
 
 
 def interval_ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[float]]:
@@ -101,9 +101,6 @@ def interval_ends(curve: Mapping[int, Interval]) -> tuple[list[float], list[floa
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table; bars in the cells are escaped."""
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
     names = list(header)
-    return "\n".join([line(names), line(["---"] * len(names)), *(line(row) for row in rows)])
+    lines = ([cell.replace("|", "\\|") for cell in line] for line in (names, ["---"] * len(names), *rows))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -9,8 +9,6 @@ from difflib import SequenceMatcher, get_close_matches
 
 RESPONSE_FAILED = "the reward or vLLM raised"
 """Beginning of the trainer's error when a response was not generated or not scored; the log has the cause above it."""
-
-
 CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n"}
 
 
@@ -33,12 +31,8 @@ class RecipeError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        lines = [self.what]
-        if self.where:
-            lines.append(f"  where: {self.where}")
-        if self.fix:
-            lines.append(f"  fix:   {self.fix}")
-        return printable("\n".join(lines))
+        where, fix = self.where and f"\n  where: {self.where}", self.fix and f"\n  fix:   {self.fix}"
+        return printable(self.what + where + fix)
 
 
 class RecipeErrors(RecipeError):
@@ -50,6 +44,12 @@ class RecipeErrors(RecipeError):
 
     def __str__(self) -> str:
         return "\nerror: ".join(map(str, self.errors))
+
+
+def unknown(kind: str, name: str, known: Sequence[str], where: str) -> RecipeError:
+    """The error for a name that is none of the `known` ones: a similar one, or all of them."""
+    fix = did_you_mean(name, known) or f"use one of {', '.join(known)}"
+    return RecipeError(f"unknown {kind} {name!r}", where=where, fix=fix)
 
 
 def raise_together(errors: Sequence[RecipeError]) -> None:
@@ -96,7 +96,7 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
     `name` may consist of any words of the known name.
     """
     words = name.upper().split("_")
-    slip = SLIP if len(name) > SHORT else SLIP_OF_SHORT
+    slip = 0.84 if len(name) > 4 else 0.79  # the ratio of LR and LRR is 0.8
     likeness: dict[str, float] = {}
     for other in known:
         parts = other.upper().split("_")
@@ -104,11 +104,6 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
         if ratio > slip or (set(words) < set(parts) and (is_number or words[0] == parts[0])):
             likeness[other] = ratio
     return sorted(likeness, key=lambda other: (-likeness[other], other))
-
-
-# A name is a misspelling if its `difflib` ratio exceeds SLIP, or SLIP_OF_SHORT for names of up to SHORT letters: the
-# ratio of LR and LRR is 0.8.
-SLIP, SLIP_OF_SHORT, SHORT = 0.84, 0.79, 4
 
 
 @contextmanager

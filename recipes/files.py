@@ -89,14 +89,12 @@ def whole_folder(target: Path) -> Iterator[Path]:
     try:
         yield draft
         draft.chmod(0o755)
+        # The old folder is moved aside first and deleted last, so that one of the two is always whole.
+        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
         if target.exists():
-            # The old folder is moved aside first and deleted last, so that one of the two is always whole.
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
             target.rename(old / target.name)
-            draft.rename(target)
-            shutil.rmtree(old)
-        else:
-            draft.rename(target)
+        draft.rename(target)
+        shutil.rmtree(old)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -105,9 +103,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
 def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> Iterator[None]:
     """Hold the lock file of a run's folder, or of its checkpoints' folder, until the block ends.
 
-    The file has this process's id in it. Where a file system has no locks, nothing is held.
-
-    Raises RecipeError, with `variable` as what chooses another folder, where another process has locked the file.
+    The file has this process's id in it. Where a file system has no locks, nothing is held. Raises RecipeError, with
+    `variable` as what chooses another folder, where another process has locked the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
@@ -115,14 +112,9 @@ def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             lock.seek(0)
-            holder = lock.read().strip() or "?"
-            raise RecipeError(
-                f"the run {experiment} is going on already, in process {holder}"
-                if variable == "EXPERIMENT_NAME"
-                else f"process {holder} writes its checkpoints into the folder of the run {experiment}",
-                where=str(path.parent),
-                fix=f"wait for it, stop it, or choose another {variable}",
-            ) from error
+            what = f"process {lock.read().strip() or '?'} writes into the folder of the run {experiment}"
+            fix = f"wait for it, stop it, or choose another {variable}"
+            raise RecipeError(what, where=str(path.parent), fix=fix) from error
         except OSError:
             pass
         lock.truncate(0)

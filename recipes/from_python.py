@@ -30,9 +30,8 @@ def function_location(function: Any, folder: Path) -> str:
     """`file.py:name` of a function, in its module's own file, or in one below `folder`.
 
     A function of a script or a notebook is written to `folder/<digest>/from_python.py`, with the functions, classes,
-    imports and constants that it uses; one of a module in a package is imported there.
-
-    Raises RecipeError for what cannot be written: a lambda, a closure, a method, or a use of an object.
+    imports and constants that it uses; one of a module in a package is imported there. Raises RecipeError for what
+    cannot be written: a lambda, a closure, a method, or a use of an object.
     """
     name = getattr(function, "__name__", type(function).__name__)
     if not isinstance(function, FunctionType) or name == "<lambda>":
@@ -123,11 +122,8 @@ def _found(module: ModuleType) -> str:
 def rows_file(rows: Any, folder: Path) -> Path:
     """Rows as `folder/<digest>/rows.jsonl`: the same rows are the same file.
 
-    Args:
-        rows: dictionaries in a list or another iterable, such as a `datasets.Dataset`, or a data frame. Pictures of
-            PIL and bytes become base64, arrays lists.
-
-    Raises RecipeError for what is no dictionary, and for values that JSON does not have.
+    `rows` are dictionaries in a list or another iterable, such as a `datasets.Dataset`, or a data frame. Pictures of
+    PIL and bytes become base64, arrays lists. Raises RecipeError for others, and for values that JSON does not have.
     """
     fix = "give a list of dictionaries, such as {'prompt': 'What is 17 + 25?', 'ground_truth': '42'}"
     lines = []
@@ -151,10 +147,10 @@ def _written(text: str, folder: Path, name: str) -> Path:
 
 def _plain(value: Any) -> Any:
     """A value that JSON does not have, as one that it has. Raises TypeError."""
+    if hasattr(value, "getbands"):
+        value = encoded(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if hasattr(value, "getbands"):
-        return base64.b64encode(encoded(value)).decode()
     if hasattr(value, "tolist"):
         return value.tolist()
     if hasattr(value, "isoformat") or isinstance(value, Path):

@@ -16,6 +16,7 @@ from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
 
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -24,12 +25,8 @@ SITE = "lib/python3.*/site-packages"
 
 def pins(extra: str, text: str) -> list[str]:
     """The `name==version` lines that hold for an extra, `cpu` or `gpu`; constraints.txt explains its marks."""
-    wanted = []
-    for line in text.splitlines():
-        pin, _, mark = (part.strip() for part in line.partition("#"))
-        if pin and (not mark or mark == extra):
-            wanted.append(pin)
-    return wanted
+    lines = [[part.strip() for part in line.partition("#")] for line in text.splitlines()]
+    return [pin for pin, _, mark in lines if pin and mark in ("", extra)]
 
 
 SOURCES = ("index-url", "extra-index-url", "find-links", "no-index")
@@ -57,23 +54,20 @@ def is_complete(package: Distribution) -> bool:
         return False
     if package.read_text("RECORD") is None:  # Debian's pip, without `wheel`, has another record of what it builds
         installed = (package.read_text("installed-files.txt") or "").splitlines()
-        folder = Path(str(vars(package)["_path"]))
-        return bool(installed) and all((folder / file).exists() for file in installed if not file.endswith(".pyc"))
+        there = [(_record(package) / file).exists() for file in installed if not file.endswith(".pyc")]
+        return bool(there) and all(there)
     files = [(Path(str(file.locate())), file.size) for file in package.files or [] if file.suffix != ".pyc"]
     return all(path.is_file() and size in (None, path.stat().st_size) for path, size in files)
 
 
 def repair(venv: Path) -> list[str]:
     """Remove pip's records of half-installed packages, so that pip installs these again; return the records' names."""
-    forgotten = []
-    for package in _packages(venv):
-        if not is_complete(package):
-            folder = Path(str(vars(package)["_path"]))  # its .dist-info; importlib.metadata has no public name for it
-            forgotten.append(folder.name)
-            shutil.rmtree(folder)
+    forgotten = [_record(package) for package in _packages(venv) if not is_complete(package)]
+    for folder in forgotten:
+        shutil.rmtree(folder)
     for leftover in venv.glob(f"{SITE}/~*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    return forgotten
+    return [folder.name for folder in forgotten]
 
 
 def wrong(venv: Path, wanted: list[str]) -> list[str]:
@@ -92,6 +86,10 @@ def _packages(venv: Path) -> list[Distribution]:
     return list(distributions(path=[str(site) for site in sorted(venv.glob(SITE))]))
 
 
+def _record(package: Distribution) -> Path:
+    return Path(str(vars(package)["_path"]))  # its .dist-info; importlib.metadata has no public name for it
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -105,7 +103,7 @@ NEEDED = ("typer", "omegaconf", "pydantic", "pyarrow", "psutil")
 def ensure() -> None:
     """Return where the packages are there; otherwise start the same command again with the Python that has them.
 
-    Ends the process with exit code 2 and a message where the set-up has not been run.
+    Where the set-up has not been run the process ends with exit code 2 and a message.
     """
     if all(find_spec(name) is not None for name in NEEDED):
         return
@@ -113,13 +111,9 @@ def ensure() -> None:
         python = ROOT / name / "bin" / "python"
         if (ROOT / name / ".complete").is_file() and Path(sys.prefix).resolve() != (ROOT / name).resolve():
             os.execv(python, [str(python), *sys.orig_argv[1:]])
-    print(
-        f"error: {sys.executable} lacks the packages of this repository\n"
-        "  where: the Python that this script was started with\n"
-        "  fix:   bash scripts/setup_env.sh, which makes .venv; then the same command again",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    with reported_errors():
+        fix = "bash scripts/setup_env.sh, which makes .venv; then the same command again"
+        raise RecipeError("this Python lacks the packages of this repository", where=sys.executable, fix=fix)
 
 
 def main(arguments: list[str]) -> int:

@@ -24,8 +24,7 @@ PROCESSOR_FILES = (*PROCESSORS, "video_preprocessor_config.json")
 def local_model(name: str | None) -> Path | None:
     """Return a model's folder on this machine: `name` itself or its revision in the hub's cache, else None.
 
-    Args:
-        name: a folder, or NAME or NAME@REVISION on the hub; without a revision `main`, as the loaders take it.
+    On the hub a name is NAME or NAME@REVISION; without a revision it is `main`, as the loaders take it.
     """
     if not name:
         return None
@@ -68,7 +67,7 @@ OF_SAVING = ("dtype", "torch_dtype", "transformers_version", "attn_implementatio
 
 
 def architecture(folder: Path) -> dict[str, Any]:
-    """What `config.json` says of a model's layers, whatever its weights are; empty if missing."""
+    """The part of `config.json` that tells of a model's layers, whatever its weights are; empty if missing."""
 
     def kept(tree: Mapping[str, Any]) -> dict[str, Any]:
         parts = {name: value for name, value in tree.items() if name not in OF_SAVING}
@@ -107,14 +106,11 @@ VOCABULARY_BLOCK = 64
 
 
 def indivisible(config: Mapping[str, Any], gpus: int) -> str | None:
-    """Return what of a model vLLM cannot divide among the GPUs of one engine, such as `5 attention heads`, or None.
+    """The part of a model that vLLM cannot divide among the GPUs of one engine, such as `5 attention heads`, or None.
 
     vllm/config/model.py:1367 (`total_num_attention_heads % tensor_parallel_size`),
     vllm/model_executor/layers/linear.py:1367 (`divide(self.total_num_heads, tp_size)`),
     vllm/model_executor/layers/vocab_parallel_embedding.py:310 (`self.num_embeddings_per_partition = divide(`).
-
-    Args:
-        config: the content of `config.json`.
     """
     text, tower = text_config(config), config.get("vision_config") or {}
     key_heads = text.get("num_key_value_heads") or 1
@@ -135,5 +131,4 @@ def gguf_file(name: str) -> Path | None:
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path
-    found = sorted(path.glob("*.gguf")) if path.is_dir() and not weight_files(path) else []
-    return found[0] if found else None
+    return None if weight_files(path) else min(path.glob("*.gguf"), default=None)

@@ -17,9 +17,9 @@ from recipes.config.schema import Leaf, Recipe, leaves
 from recipes.drawing import markdown
 from recipes.engines.easyr1.translation import AVERAGE, AVERAGES
 from recipes.engines.verl.translation import equal
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, unknown
 from recipes.paths import CONFIGS
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 from recipes.yaml_text import flow, read, shown_path
 
 Status = Literal["aligned", "task", "hardware"]
@@ -32,7 +32,7 @@ SHORT: dict[str, dict[str, str]] = {
 }
 """Engine -> short name -> example. An engine's name alone means all of its short names."""
 TEXT = ("easyr1:qwen3_4b_math", "verl:8b")
-"""What a text recipe is compared with where nothing is asked for; one with images, with EasyR1's two."""
+"""The examples beside a text recipe where nothing is asked for; beside one with images are EasyR1's two."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,8 @@ def names() -> list[str]:
 
 
 def examples(requested: Iterable[str]) -> list[Official]:
-    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order.
-
-    Raises RecipeError for an unknown one.
-    """
-    parts = [part.strip() for text in requested for part in text.split(",")]
-    return [_read(name) for name in dict.fromkeys(name for part in parts for name in _full_names(part))]
+    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order."""
+    return [_read(name) for name in dict.fromkeys(name for text in requested for name in _full_names(text))]
 
 
 def _full_names(text: str) -> list[str]:
@@ -69,25 +65,17 @@ def _full_names(text: str) -> list[str]:
     full = [f"{engine}:{short.get(each, each)}" for each in ([name] if name else short)]
     if full and set(full) <= set(names()):
         return full
-    known = [each for each in names() if engine not in SHORT or each.startswith(f"{engine}:")]
-    raise RecipeError(
-        f"unknown official example {text!r}",
-        where="--against",
-        fix=did_you_mean(text, known) or f"use one of {', '.join(known)}",
-    )
+    raise unknown("official example", text, names(), "--against")
 
 
 def _read(name: str) -> Official:
-    engine, _, rest = name.partition(":")
-    tree = read(SNAPSHOTS / f"{engine}_{rest}.yaml")
-    defaults, config = (
-        read(path) if path.is_file() else {"values": {}}
-        for path in (SNAPSHOTS / f"{engine}_{layer}.yaml" for layer in SHARED)
-    )
+    engine = name.partition(":")[0]
+    tree, defaults = (read(SNAPSHOTS / f"{each.replace(':', '_')}.yaml") for each in (name, f"{engine}_defaults"))
+    config = SNAPSHOTS / f"{engine}_config.yaml"
     origin = f"{tree['repository']}, commit {tree['commit']}, {tree['file']}"
     if defaults.get("commit") != tree["commit"]:
         origin += f"; defaults of {defaults['repository']}, {defaults['file']}"
-    own = {**config["values"], **tree["values"]}
+    own = {**(read(config)["values"] if config.is_file() else {}), **tree["values"]}
     return Official(
         tree["title"],
         origin,
@@ -131,32 +119,30 @@ class Table:
     """A recipe beside official examples; `same` counts the keys that no side sets and that are equal everywhere."""
 
     recipe: str
-    official: tuple[Official, ...]
-    rows: tuple[Row, ...]
+    official: list[Official]
+    differing: list[Row]  # from an example, those for the hardware last
+    aligned: list[Row]  # with all examples
+    ours_alone: list[Row]  # no example has these
     same: int
 
     def require_reasons(self) -> None:
         """Raise RecipeError naming the differences that the recipe gives no reason for."""
-        bare = [row.key for row in self.rows if row.status != "aligned" and not row.reason]
+        bare = [row.key for row in (*self.differing, *self.ours_alone) if not row.reason]
         if bare:
-            raise RecipeError(
-                f"no reason is given for {', '.join(bare)}",
-                where=self.recipe,
-                fix="set the key there, with a comment that says why: `key: value  # verl's name; reason`",
-            )
+            fix = "set the key there, with a comment that says why: `key: value  # verl's name; reason`"
+            raise RecipeError(f"no reason is given for {', '.join(bare)}", where=self.recipe, fix=fix)
 
 
 def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
-    """Compare our recipe, resolved for GPUs from its files alone, with the examples that `against` names.
-
-    Without a name these are `TEXT`, or EasyR1's two with images for a recipe that has images.
-    """
-    recipe, path, gpu = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path), "hardware/gpu.yaml"
-    official = examples(against or (["easyr1"] if recipe.value("worker.rollout.limit_images") else TEXT))
-    mine = _effective(_ours(recipe, read(path), read(CONFIGS / gpu)))
+    """Compare our recipe, resolved for GPUs from its files alone, with the examples that `against` names, or `TEXT`."""
+    recipe, path = load(task_or_path, environ=AS_WRITTEN, hardware="gpu"), find(task_or_path)
+    gpu, texts = CONFIGS / "hardware" / "gpu.yaml", not recipe.value("worker.rollout.limit_images")
+    official = examples(against or (TEXT if texts else ["easyr1"]))
+    mine = _effective(_ours(recipe, read(path), read(gpu)))
     theirs = [_effective(each.values) for each in official]
     idle = {key for key, switch in _NEEDS.items() if not mine.get(switch)}
-    reasons = {"recipe": comments(path), "hardware": comments(CONFIGS / gpu)}
+    of_recipe = comments(path)
+    reasons = {"default": OF_DEFAULTS, "recipe": of_recipe, "hardware": {**of_recipe, **comments(gpu)}}
     rows, same = [], 0
     known = set(mine).union(*theirs)
     keys = [key for key in leaves(Recipe) if key in known]
@@ -173,11 +159,14 @@ def compare(task_or_path: str, against: Sequence[str] = ()) -> Table:
             continue
         by_machine = any(fnmatch(key, pattern) for pattern in HARDWARE)
         status: Status = "aligned" if aligned else "hardware" if by_machine else "task"
-        unable = leaf is not None and layer == "default" and recipe.engine not in leaf.info.engines
-        of_file = reasons[layer].get(key) or reasons["recipe"].get(key, "") if layer in reasons else ""
-        reason = of_file or ("" if layer in reasons else OF_DEFAULTS.get(key, ""))
-        rows.append(Row(key, ABSENT if unable and not aligned else value, values, marks, status, reason))
-    return Table(shown_path(path), tuple(official), tuple(rows), same)
+        if leaf and layer == "default" and not aligned and recipe.engine not in leaf.info.engines:
+            value = ABSENT
+        rows.append(Row(key, value, values, marks, status, reasons.get(layer, OF_DEFAULTS).get(key, "")))
+    rows.sort(key=lambda row: row.status == "hardware")
+    like = [row for row in rows if row.status == "aligned"]
+    alone = [row for row in rows if all(value is ABSENT for value in row.official)]
+    differing = [row for row in rows if row not in like and row not in alone]
+    return Table(shown_path(path), official, differing, like, alone, same)
 
 
 def _mark(example: Official, key: str) -> str:
@@ -225,8 +214,7 @@ def _effective(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-_COMMENT = re.compile(r"\s#\s*(.*)$")
-_FILES = (".sh", ".py", ".yaml", ".json", ".jinja")
+_COMMENT, _VERLS = re.compile(r"\s#\s*(.*)$"), re.compile(r"\w+(\.\w+)+")
 
 
 def comments(path: Path) -> dict[str, str]:
@@ -237,12 +225,10 @@ def comments(path: Path) -> dict[str, str]:
     for key, end in _ends(root, "") if isinstance(root, yaml.MappingNode) else ():
         behind = _COMMENT.search(lines[end.line][end.column :])
         if behind:
-            head, _, rest = behind[1].partition(";")
-            word = head.split()[0].rstrip(":,") if head.split() else ""
+            word, _, rest = behind[1].partition(";")
             leaf = leaves(Recipe).get(key)
-            known = leaf is None or any(name == word or name.endswith(f".{word}") for name in leaf.info.verl)
-            is_name = "." in word and not word.endswith(_FILES) and known
-            reasons[key] = (rest if is_name else behind[1]).strip()
+            named = leaf is None or any(f".{name}".endswith(f".{word}") for name in leaf.info.verl)
+            reasons[key] = (rest if named and _VERLS.fullmatch(word) else behind[1]).strip()
     return {key: reason for key, reason in reasons.items() if reason}
 
 
@@ -264,45 +250,29 @@ def cell_text(value: Any) -> str:
     return ABSENT if value is ABSENT else flow(value)
 
 
-def counted(table: Table) -> dict[str, int]:
-    """Rows by what the page says of them: aligned, different for the task or the hardware, or in no example."""
-    differing, aligned, ours_alone = parts(table)
-    kinds = Counter(row.status for row in differing)
-    return {"aligned": len(aligned), "task": kinds["task"], "hardware": kinds["hardware"], "alone": len(ours_alone)}
-
-
 def _summary(table: Table) -> str:
     """Return how many keys are as in the examples, and how many are not."""
-    counts = counted(table)
+    kinds = Counter(row.status for row in table.differing)
     return (
-        f"{counts['aligned']} keys aligned, {counts['task']} different for the task, {counts['hardware']} for the "
-        f"hardware, {counts['alone']} that no example has; {table.same} more are set by no side and equal everywhere. "
+        f"{len(table.aligned)} keys aligned, {kinds['task']} different for the task, {kinds['hardware']} for the "
+        f"hardware, {len(table.ours_alone)} that no example has; {table.same} more are set by no side and equal "
+        "everywhere. "
         "`val_freq` and `save_freq` count steps and batch sizes count prompts, on every side. A dash: that side has no "
         'such key. "default": the example leaves it to its engine; "there": how the engine writes that default.'
     )
 
 
 def page(table: Table) -> str:
-    """Markdown: a summary, a table of the keys that differ, one line with the aligned keys, one with the keys that no
-    example has, and the sources of the official values."""
-    differing, aligned, ours_alone = parts(table)
+    """Markdown: a summary, a table of the keys that differ, a line each of the others, and the values' sources."""
     heads = ["key", "ours", *(each.title for each in table.official), "differs for", "reason"]
-    rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in differing]
+    rows = [[*row_cells(row), row.status, row.reason or "NO REASON GIVEN"] for row in table.differing]
     outside = {key: pair for each in table.official for key, pair in each.outside.items()}
-    notes = [origins(table)]
-    listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
-    notes += [f"- Outside the schema: {listed_outside}."] if outside else []
-    lists = [f"Aligned: {listed(aligned)}.", f"No example has these: {listed(ours_alone)}."]
-    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, "\n".join(notes))) + "\n"
-
-
-def parts(table: Table) -> tuple[list[Row], list[Row], list[Row]]:
-    """Rows that differ from an example (hardware last), rows equal to all examples, rows that no example has."""
-    aligned = [row for row in table.rows if row.status == "aligned"]
-    others = [row for row in table.rows if row.status != "aligned"]
-    ours_alone = [row for row in others if all(value is ABSENT for value in row.official)]
-    differing = [row for row in others if row not in ours_alone]
-    return sorted(differing, key=lambda row: row.status == "hardware"), aligned, ours_alone
+    notes = origins(table)
+    if outside:
+        listed_outside = "; ".join(f"`{key}: {cell_text(value)}` ({why})" for key, (value, why) in outside.items())
+        notes += f"\n- Outside the schema: {listed_outside}."
+    lists = [f"Aligned: {listed(table.aligned)}.", f"No example has these: {listed(table.ours_alone)}."]
+    return "\n\n".join((_summary(table), markdown(heads, rows), *lists, notes)) + "\n"
 
 
 def listed(rows: Iterable[Row]) -> str:

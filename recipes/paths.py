@@ -36,8 +36,7 @@ def in_artifacts(path: str) -> str:
 
 def outputs() -> Path:
     """`outputs`, which holds the custom-task kit's checkpoints; inside `ARTIFACTS_DIR` where that is set."""
-    moved = os.environ.get("ARTIFACTS_DIR")
-    return artifacts() / "outputs" if moved else ROOT / "outputs"
+    return (artifacts() if os.environ.get("ARTIFACTS_DIR") else ROOT) / "outputs"
 
 
 def data_dir(task: str) -> Path:
@@ -102,6 +101,7 @@ def command_line() -> str:
 
 def git_commit(*paths: Path) -> str:
     """The checkout's commit, with `+changes` where the paths (all by default) differ from it; `unknown` outside one."""
+
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

@@ -27,12 +27,8 @@ Files = dict[str, list[int]]
 def read(image: Any, folder: Path, files: Files) -> bytes:
     """The encoded file of a picture in a user's row, on white where it is transparent.
 
-    Args:
-        image: bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes`, `path` or `url`.
-        files: a path that is read is added.
-
-    Raises:
-        RecipeError: there is none, it cannot be read, or engines do not take it.
+    `image` is bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes`, `path` or `url`; a path
+    that is read is added to `files`. Raises RecipeError where there is no picture, or one that engines do not take.
     """
     if isinstance(image, dict):
         image = image.get("bytes") or image.get("path") or image.get("url")
@@ -100,8 +96,7 @@ def unchanged(folder: Path) -> bool:
 def check(picture: Any, decode: bool = True) -> None:
     """Raise ValueError for a PIL image that no engine can show.
 
-    Args:
-        decode: whether the whole file is decoded, or only its checksums are verified; the image cannot be used then.
+    Without `decode` only the file's checksums are verified; the image cannot be used then.
     """
     from PIL import Image
 

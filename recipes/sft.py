@@ -60,7 +60,7 @@ from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
-from recipes.settings.layers import flatten, merge, validated
+from recipes.settings import flatten, merge, validated
 from recipes.yaml_text import read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,18 +12,14 @@ from recipes.config.schema import leaves
 from recipes.config.variables import CONTROLS, options
 from recipes.paths import ROOT
 from recipes.runs.summary import launcher
+from recipes.yaml_text import flow
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-OPTIONS_WITHOUT_KEY = ("HARDWARE", "TINY")
-"""Variables that are also command-line options but set no key."""
-
 
 def show(console: Console) -> None:
     """Print the tasks and both tables of variables."""
-    from rich.table import Table
-
     console.print(
         "usage: [VARIABLE=value ...] bash scripts/launch.sh TASK [--option value ...] [key=value ...]\n"
         "A variable is an option too: ROLLOUT_N=8 is --rollout_n 8. TASK --help lists them with their defaults.\n",
@@ -32,16 +27,10 @@ def show(console: Console) -> None:
     )
     console.print("tasks (configs/<task>.yaml): " + ", ".join(tasks()))
     console.print("algorithms (ALGORITHM=name, see docs/ALGORITHMS.md): " + ", ".join(resolve.algorithms()) + "\n")
-    keys = [
-        (leaf.info.variable.replace(" ", " or "), path) for path, leaf in leaves(Recipe).items() if leaf.info.variable
-    ]
+    keys = [(leaf.info.variable.replace(" ", " or "), path) for path, leaf in leaves(Recipe).items()]
     for title, rows in (("variables that steer the launcher", CONTROLS.items()), ("variables that set a key", keys)):
-        table = Table(title=title, box=None, title_justify="left", show_header=False, pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, "", markup=False)
+        lines = [f"{name:<47}  {text}" for name, text in rows if name]
+        console.print("\n".join([title, *lines, ""]), markup=False)
 
 
 def run(main: Callable[..., None]) -> None:
@@ -61,22 +50,20 @@ def show_options(
 ) -> None:
     """Print the options of a launcher for a task: default on GPUs, key and meaning.
 
-    Args:
-        script: the script of `scripts/` that the task's launcher calls.
-        reads: whether the script reads a key of the recipe.
-        defaults: key -> the script's default, where it is not the recipe's.
+    The launcher calls `script` of `scripts/`, which `reads` these keys of the recipe, with `defaults` of its own.
     """
     recipe = load(task, environ={"TINY": "0"}, hardware="gpu")
     entries = [("--help", "this table", ""), ("--dry_run", "print what would run, and stop", "DRY_RUN")]
     if script == "launch.sh":
         entries.append(("--plan", "print one screen: memory, steps, minutes, disk, and the commands of the walk", ""))
     entries.append(("--gpus", "with --plan or --dry_run: plan for GPUs that are not here; 1x24 is one of 24 GB", ""))
-    entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in OPTIONS_WITHOUT_KEY]
+    entries += [(f"--{name.lower()}", CONTROLS[name], name) for name in ("HARDWARE", "TINY")]
     usual = {tuple(leaf.path for leaf in keys): (keys[0], name) for name, keys in reversed(options().items())}
     for paths, (leaf, name) in reversed(usual.items()):
         if not any(map(reads, paths)):
             continue
-        default = _as_typed(defaults.get(leaf.path, recipe.value(leaf.path)))
+        value = defaults.get(leaf.path, recipe.value(leaf.path))
+        default = "" if value in (None, "", []) else flow(value).strip("[]").replace(f"{ROOT}/", "")
         option = f"--{name}" + (f" [{default}]" if default else "")
         entries.append((option, leaf.info.doc, f"{leaf.info.variable.replace(' ', ', ')}; {', '.join(paths)}"))
     lines = [line for option, *texts in entries for line in (option, *(f"    {text}" for text in texts if text))]
@@ -86,13 +73,3 @@ def show_options(
     )
     usage = f"usage: {launcher(task, script)} [--option value ...] [key=value ...]\n"
     console.print("\n".join([usage, *lines, closing]), markup=False, soft_wrap=True)
-
-
-def _as_typed(value: object) -> str:
-    """Return a default in the form in which a user types it."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower().replace("none", "")
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    text = str(value)
-    return str(Path(text).relative_to(ROOT)) if text.startswith(f"{ROOT}/") else text

@@ -26,8 +26,6 @@ def written(value: Any) -> Any:
 
 def in_json(text: str) -> list[Any] | dict[str, Any] | None:
     """The list or object that JSON writes as this text."""
-    if not text.lstrip().startswith(("[", "{")):
-        return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
 NOT_YAML = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, LookupError)
-"""What the readers raise: ValueError for a number of thousands of digits, the last two for tags such as `!!bool x`."""
+"""Errors of the readers: ValueError for a number of thousands of digits, the last two for tags such as `!!bool x`."""
 
 
 def shown_path(path: Path) -> str:

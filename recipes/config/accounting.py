@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from recipes.config.schema import Recipe, Setting, Source
 from recipes.errors import RecipeError
-from recipes.settings.keys import require_resolved
+from recipes.settings import require_resolved
 
 
 def data_parallel(recipe: Recipe) -> int:
@@ -35,7 +35,7 @@ def total_steps(recipe: Recipe, rows: int) -> int:
 
 
 def accounting(recipe: Recipe, rows: int) -> dict[str, str]:
-    """What a recipe does with `rows` training rows (0 where they are not known yet): names and values in words.
+    """Sizes of a step and of the run over `rows` training rows (0 where they are not known yet), in words.
 
     Batch sizes of verl and EasyR1 count prompts; an update sees prompts x n responses. The bounds are reached when
     every prompt and response has full length.
@@ -65,7 +65,7 @@ def nearest(number: int, fitting: Iterable[int]) -> str:
     """The nearest numbers in the ascending `fitting`, one at or below `number` and one above, in words: `4 or 8`."""
     candidates = list(fitting)
     at = bisect_right(candidates, number)
-    return " or ".join(str(candidate) for candidate in candidates[max(0, at - 1) : at + 1])
+    return " or ".join(map(str, candidates[max(0, at - 1) : at + 1]))
 
 
 def divisors(number: int) -> list[int]:
@@ -83,22 +83,14 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     actor = recipe.worker.actor
     size, ranks = require_resolved(actor.global_batch_size), data_parallel(recipe)
     if step % size:
-        yield recipe.error(
-            f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts",
-            f"set {_UPDATE} to {nearest(size, divisors(step))}",
-            _STEP,
-            _UPDATE,
-        )
+        what = f"{_STEP} {step} is not a multiple of {_UPDATE} {size} prompts"
+        yield recipe.error(what, f"set {_UPDATE} to {nearest(size, divisors(step))}", _STEP, _UPDATE)
     if size * n % ranks:
         fitting = [candidate for candidate in range(1, size + ranks + 1) if candidate * n % ranks == 0]
-        yield recipe.error(
-            f"{_UPDATE} {size} x worker.rollout.n {n} = {size * n} responses do not divide over "
-            f"{ranks} data-parallel ranks",
-            f"set {_STEP} and {_UPDATE} to {nearest(size, fitting)}",
-            _UPDATE,
-            "worker.rollout.n",
-            "trainer.n_gpus_per_node",
-        )
+        responses = f"{_UPDATE} {size} x worker.rollout.n {n} = {size * n} responses"
+        what = f"{responses} do not divide over {ranks} data-parallel ranks"
+        fix = f"set {_STEP} and {_UPDATE} to {nearest(size, fitting)}"
+        yield recipe.error(what, fix, _UPDATE, "worker.rollout.n", "trainer.n_gpus_per_node")
         return
     if recipe.engine == "easyr1" or not actor.dynamic_batching:
         yield from _micro_batches(recipe, "update", size * n // ranks, "responses per GPU and update")
@@ -113,16 +105,9 @@ def _micro_batches(recipe: Recipe, use: str, whole: int, described: str) -> Iter
     key = f"{_MICRO}{use}"
     micro = recipe.value(key)
     if whole % micro:
-        yield recipe.error(
-            f"{whole} {described} are not a multiple of {key} {micro}",
-            f"set {key} to {nearest(micro, divisors(whole))}",
-            key,
-            _UPDATE if use == "update" else _STEP,
-        )
-
-
-MOST_OF_AN_UPDATE, MOST_OF_EXPERIENCE = 4, 8
-"""Largest micro-batch sizes, in responses, that take the place of null."""
+        what = f"{whole} {described} are not a multiple of {key} {micro}"
+        fix = f"set {key} to {nearest(micro, divisors(whole))}"
+        yield recipe.error(what, fix, key, _UPDATE if use == "update" else _STEP)
 
 
 def filled_batches(recipe: Recipe) -> list[Setting]:
@@ -139,8 +124,8 @@ def filled_batches(recipe: Recipe) -> list[Setting]:
 
     values = {
         _UPDATE: step,
-        f"{_MICRO}update": micro(actor.global_batch_size or step, MOST_OF_AN_UPDATE),
-        f"{_MICRO}experience": micro(step, MOST_OF_EXPERIENCE),
+        f"{_MICRO}update": micro(actor.global_batch_size or step, 4),
+        f"{_MICRO}experience": micro(step, 8),
     }
     return [
         Setting(key, value, Source(recipe.source_of(key).layer, f"{recipe.source_of(key)}, where null follows {_STEP}"))

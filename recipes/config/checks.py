@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from math import ceil
 from typing import Any
 
 from recipes.config import objective, rewards
@@ -12,12 +13,12 @@ from recipes.config.accounting import problems as batches
 from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_verl, native, verl_defaults
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
-from recipes.errors import RecipeError, raise_together
-from recipes.settings.keys import groups
-from recipes.settings.layers import NATIVES
+from recipes.errors import RecipeError, counted, raise_together
+from recipes.settings import NATIVES, groups, innermost
 from recipes.yaml_text import flow
 
-SHARD = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
+SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"
+_GPUS = "trainer.n_gpus_per_node"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
 _ESTIMATORS_OF_GROUPS = (
@@ -30,7 +31,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
 
     `gpus` is the number of GPUs of this machine; None skips the check against it.
     """
-    found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _adapters, _gradients)
+    found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
     others = (find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))
     for error in chain(_machines(recipe, gpus), *others):
         raise error
@@ -43,16 +44,13 @@ def require_supported(recipe: Recipe, engine: str) -> None:
 
 def _of_the_other(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
     """One error for each key that only the other engine has."""
-    if engine == "verl":
-        for name, value in recipe.easyr1.items():
-            what = f"{name} is a key of EasyR1, and the engine is verl"
-            fix = instead_on_verl(name, value) or "leave it out, or use ENGINE=easyr1"
-            yield RecipeError(what, where=recipe.source_of(f"{OF_EASYR1}{name}").where, fix=fix)
-        return
-    for name in sorted(native(recipe).keys() - easyr1_defaults().keys()):
-        what = f"{name} is a key of verl, and the engine is EasyR1"
-        where = recipe.source_of(f"{NATIVE}{name}").where
-        yield RecipeError(what, where=where, fix="use ENGINE=verl, or leave it out")
+    other, group = ("easyr1", OF_EASYR1) if engine == "verl" else ("verl", NATIVE)
+    theirs = recipe.easyr1 if engine == "verl" else native(recipe).keys() - easyr1_defaults().keys()
+    for name in sorted(theirs):
+        what = f"{name} is a key of {ENGINES[other]}, and the engine is {ENGINES[engine]}"
+        instead = instead_on_verl(name, recipe.easyr1[name]) if engine == "verl" else ""
+        fix = instead or f"leave it out, or use ENGINE={other}"
+        yield RecipeError(what, where=recipe.source_of(f"{group}{name}").where, fix=fix)
 
 
 def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
@@ -64,13 +62,11 @@ def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
         allowed = leaf.info.values_on.get(engine, (value,)) if able else (leaf.default,)
         # A key that the engine lacks may hold a default, or a value of the hardware file, which all engines share.
         if value not in allowed and (able or source.layer not in ("default", "hardware")):
-            instead = "" if able or engine == "easyr1" else instead_on_verl(path, value)
-            yield RecipeError(
-                f"{ENGINES[engine]} cannot do {path}: {flow(value)} ({leaf.info.doc})",
-                where=source.where,
-                fix=instead
-                or f"set {path} to {' or '.join(map(flow, allowed))}" + ", or choose another engine" * (not able),
-            )
+            fix = f"set {path} to {' or '.join(map(flow, allowed))}" + ", or choose another engine" * (not able)
+            if not able and engine == "verl":
+                fix = instead_on_verl(path, value) or fix
+            what = f"{ENGINES[engine]} cannot do {path}: {flow(value)} ({leaf.info.doc})"
+            yield RecipeError(what, where=source.where, fix=fix)
 
 
 def remarks(recipe: Recipe) -> list[str]:
@@ -79,23 +75,20 @@ def remarks(recipe: Recipe) -> list[str]:
 
 
 def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
-    trainer = recipe.trainer
-    if recipe.hardware == "gpu" and gpus is not None and trainer.n_gpus_per_node > gpus:
-        yield recipe.error(
-            f"trainer.n_gpus_per_node is {trainer.n_gpus_per_node}, but this machine has "
-            + (f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no NVIDIA GPU that a process may use"),
-            f"set GPUS_PER_NODE={gpus}" if gpus else "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
-            "trainer.n_gpus_per_node",
-        )
+    wanted = recipe.trainer.n_gpus_per_node
+    if recipe.hardware == "gpu" and gpus is not None and wanted > gpus:
+        has, fix = counted(gpus, "GPU"), f"set GPUS_PER_NODE={gpus}"
+        if not gpus:
+            has, fix = (
+                "no NVIDIA GPU that a process may use",
+                "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+            )
+        yield recipe.error(f"{_GPUS} is {wanted}, but this machine has {has}", fix, _GPUS)
     for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
         size, count = recipe.value(key), recipe.n_gpus
         if count % size:
-            yield recipe.error(
-                f"{key} {size} does not divide the {count} GPUs",
-                f"set {key} to {nearest(size, divisors(count))}",
-                key,
-                "trainer.n_gpus_per_node",
-            )
+            fix = f"set {key} to {nearest(size, divisors(count))}"
+            yield recipe.error(f"{key} {size} does not divide the {count} GPUs", fix, key, _GPUS)
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
@@ -107,84 +100,60 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
     by_group, filters = algorithm.adv_estimator in _ESTIMATORS_OF_GROUPS, algorithm.online_filtering
     if n < 2 and (by_group or filters):
         key = "algorithm.adv_estimator" if by_group else "algorithm.online_filtering"
-        yield recipe.error(
-            f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}",
-            "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group),
-            "worker.rollout.n",
-            key,
-        )
+        what = f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}"
+        fix = "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group)
+        yield recipe.error(what, fix, "worker.rollout.n", key)
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
     """Token limits that are too low for one sequence of full length."""
-    actor, rollout = recipe.worker.actor, recipe.worker.rollout
-    rooms: dict[str, tuple[int | None, int]] = {}
-    if actor.dynamic_batching:
-        each = -(-recipe.longest // actor.ulysses_size)
-        rooms["worker.actor.max_token_len_per_device"] = (actor.max_token_len_per_device, each)
+    needs: dict[str, int] = {}
+    if recipe.worker.actor.dynamic_batching:
+        needs["worker.actor.max_token_len_per_device"] = ceil(recipe.longest / recipe.worker.actor.ulysses_size)
     if recipe.engine == "easyr1":
-        rooms["worker.rollout.max_num_batched_tokens"] = (rollout.max_num_batched_tokens, recipe.longest)
-    for key, (room, needed) in rooms.items():
+        needs["worker.rollout.max_num_batched_tokens"] = recipe.longest
+    for key, needed in needs.items():
+        room = recipe.value(key)
         if room is not None and room < needed:
             share = f"a GPU's share, {needed}, of " if needed != recipe.longest else ""
-            yield recipe.error(
-                f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens",
-                f"set {key} to {needed} or more",
-                key,
-                "data.max_prompt_length",
-                "data.max_response_length",
-            )
+            what = f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens"
+            lengths = "data.max_prompt_length", "data.max_response_length"
+            yield recipe.error(what, f"set {key} to {needed} or more", key, *lengths)
 
 
-def _adapters(recipe: Recipe) -> Iterator[RecipeError]:
-    """Adapters with FSDP1, which inserts modules of its own; peft (0.21.2) finds adapters by the modules' names, so
-    verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) finds none."""
-    fsdp1 = recipe.worker.actor.strategy == "fsdp" and recipe.hardware == "gpu" and recipe.engine == "verl"
-    if recipe.worker.actor.model.lora.rank and fsdp1:
-        yield recipe.error(
-            "worker.actor.strategy fsdp trains no adapters: verl sends vLLM none of them, and vLLM fails",
-            "set worker.actor.strategy to fsdp2, or leave it out",
-            "worker.actor.strategy",
-            "worker.actor.model.lora.rank",
-        )
+def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
+    """FSDP1 with adapters, or with shards of one GPU, on verl.
 
-
-def _gradients(recipe: Recipe) -> Iterator[RecipeError]:
-    """Shards of one GPU with FSDP1: PyTorch makes it NO_SHARD, which averages no gradients between GPUs."""
-    size = native(recipe).get(SHARD)
-    if size == 1 < recipe.n_gpus and recipe.worker.actor.strategy == "fsdp" and recipe.engine == "verl":
-        yield recipe.error(
-            f"{SHARD} 1 with worker.actor.strategy fsdp leaves each of the {recipe.n_gpus} GPUs its own gradients",
-            "set worker.actor.strategy to fsdp2, or leave it out",
-            f"verl.{SHARD}",
-            "worker.actor.strategy",
-        )
+    FSDP1 inserts modules of its own; peft (0.21.2) finds adapters by the modules' names, so
+    verl/utils/fsdp_utils.py:754 (`lora_params = get_peft_model_state_dict(peft_model)`) finds none. Shards of one GPU
+    become PyTorch's NO_SHARD, which averages no gradients between GPUs.
+    """
+    if recipe.worker.actor.strategy != "fsdp" or recipe.engine != "verl":
+        return
+    fix, rank = f"set {STRATEGY} to fsdp2, or leave it out", "worker.actor.model.lora.rank"
+    if recipe.value(rank) and recipe.hardware == "gpu":
+        what = f"{STRATEGY} fsdp trains no adapters: verl sends vLLM none of them, and vLLM fails"
+        yield recipe.error(what, fix, STRATEGY, rank)
+    if native(recipe).get(SHARD) == 1 < recipe.n_gpus:
+        what = f"{SHARD} 1 with {STRATEGY} fsdp leaves each of the {recipe.n_gpus} GPUs its own gradients"
+        yield recipe.error(what, fix, f"verl.{SHARD}", STRATEGY)
 
 
 def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
     """A best checkpoint without validations or checkpoints to choose from."""
-    trainer = recipe.trainer
-    for key, frequency in (("val_freq", trainer.val_freq), ("save_freq", trainer.save_freq)):
-        if trainer.keep_best and frequency <= 0:
-            yield recipe.error(
-                f"trainer.keep_best chooses among validated and saved steps, and trainer.{key} is {frequency}",
-                "set VAL_FREQ and SAVE_FREQ to one number of steps",
-                "trainer.keep_best",
-                f"trainer.{key}",
-            )
+    never = [key for key in ("trainer.val_freq", "trainer.save_freq") if recipe.value(key) <= 0]
+    if recipe.trainer.keep_best and never:
+        what = f"trainer.keep_best chooses among validated and saved steps, and {never[0]} is {recipe.value(never[0])}"
+        yield recipe.error(what, "set VAL_FREQ and SAVE_FREQ to one number of steps", "trainer.keep_best", never[0])
 
 
 def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that a variable or an argument sets although their switch is off."""
     for path, switch in _switched_off(recipe).items():
-        value, decisive = recipe.value(path), recipe.value(switch)
+        value = recipe.value(path)
         if recipe.source_of(path).by_user and value not in (None, False):
-            yield recipe.error(
-                f"{path} {value} has no effect: {switch} is {decisive}",
-                f"change {switch}, or leave {path} out",
-                path,
-                switch,
-            )
+            what = f"{path} {value} has no effect: {switch} is {recipe.value(switch)}"
+            yield recipe.error(what, f"change {switch}, or leave {path} out", path, switch)
 
 
 def _idle(recipe: Recipe) -> Iterator[str]:
@@ -199,8 +168,7 @@ def _idle(recipe: Recipe) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for path, why in idle.items():
         if why and chosen[path].where not in acting:
-            said = f"{_bare(path)} has no effect, {why}"
-            found.setdefault(chosen[path].where, []).append(said)
+            found.setdefault(chosen[path].where, []).append(f"{_bare(path)} has no effect, {why}")
     yield from (f"{where}: {'; '.join(said)}" for where, said in found.items())
 
 
@@ -211,9 +179,9 @@ def _says_something(recipe: Recipe, path: str) -> bool:
 
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
-    """Why a key has no effect; empty where it has. `off` has the switches that are off, by the keys that need them."""
+    """The reason why a key has no effect; empty where it has one. `off`: a key -> the switch that is off."""
     name, acts = _bare(path).lstrip("+"), table("effects.yaml")
-    rows: list[Any] = next((acts[each] for each in (name, *groups(name)) if each in acts), [])
+    rows: list[Any] = innermost(acts, name) or []
     if path in off:
         rows = [*rows, {off[path]: {"not": [recipe.value(off[path])]}}]
     elif path != name and not rows:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from recipes.memory.estimates import MemoryPlan, host_memory, number_bytes
 from recipes.memory.gpus import visible_gpus
 from recipes.memory.shape import Shape, published_shape, shape
 from recipes.model_files import local_model, model_config, text_config
-from recipes.settings.keys import require_resolved
+from recipes.settings import require_resolved
 
 
 def lacks(package: str, environ: Mapping[str, str]) -> bool:
@@ -25,71 +26,68 @@ def lacks(package: str, environ: Mapping[str, str]) -> bool:
     return importlib.util.find_spec(package) is None and visible_gpus(environ) > 0
 
 
+ACTOR = "worker.actor"
 PACKED_ATTENTION = "torch_varlen_flash"
 """The name under which recipes/engines/packed_attention.py offers PyTorch's kernel to transformers."""
-ATTENTION = "model.override_config.attn_implementation"
+PADDING_FREE, CONFIG = f"{ACTOR}.padding_free", f"{ACTOR}.model.override_config"
+ATTENTION = f"{CONFIG}.attn_implementation"
 # verl fills dynamic micro-batches by counting tokens without padding, then pads each to its longest response: with
 # padding kept, their memory has no bound.
-PACKING = ("padding_free", "dynamic_batching")
-WITHOUT_PACKING = {"padding_free": False, "dynamic_batching": False, ATTENTION: "sdpa"}
-"""Settings without packing; the keys are below `worker.actor.`."""
+WITHOUT_PACKING = {PADDING_FREE: False, f"{ACTOR}.dynamic_batching": False, ATTENTION: "sdpa"}
 CAN_PACK = ("llama", "qwen2", "qwen3", "qwen2_vl", "qwen2_5_vl")
 """Model types whose attention takes the bounds of packed sequences without flash-attn."""
 
-STRATEGY = "worker.actor.strategy"
+
+def _config(recipe: Recipe) -> dict[str, Any]:
+    return model_config(local_model(recipe.worker.actor.model.model_path))
 
 
 def packing_undone(recipe: Recipe) -> list[Setting]:
     """Undo packing where the machine's defaults chose it and the model cannot be packed without flash-attn."""
-    key, on_cpus = "worker.actor.model.override_config", recipe.hardware == "cpu"
-    architecture = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type")
-    attention = recipe.worker.actor.model.override_config.get("attn_implementation")
-    decided_by = "worker.actor.padding_free" if on_cpus else key
-    source = recipe.source_of(decided_by)
-    by_machine = source.layer == "hardware" if on_cpus else attention == PACKED_ATTENTION and not source.by_user
-    if architecture is None or architecture in CAN_PACK or not by_machine:
+    kind = _config(recipe).get("model_type")
+    if kind is None or kind in CAN_PACK:
         return []
-    source = Source("hardware", f"{architecture} cannot be packed {'on CPUs' if on_cpus else 'without flash-attn'}")
-    if on_cpus:  # recipes/engines/cpu/settings.py names the attention
-        return [Setting(decided_by, False, source)]
-    unpacked = [Setting(f"worker.actor.{name}", WITHOUT_PACKING[name], source) for name in PACKING]
-    return [
-        Setting(key, {"attn_implementation": WITHOUT_PACKING[ATTENTION]}, source),
-        *(setting for setting in unpacked if not recipe.source_of(setting.path).by_user),
+    if recipe.hardware == "cpu":  # recipes/engines/cpu/settings.py names the attention
+        source = Source("hardware", f"{kind} cannot be packed on CPUs")
+        return [Setting(PADDING_FREE, False, source)] if recipe.source_of(PADDING_FREE).layer == "hardware" else []
+    if recipe.value(CONFIG).get("attn_implementation") != PACKED_ATTENTION or recipe.source_of(CONFIG).by_user:
+        return []
+    source, changes = Source("hardware", f"{kind} cannot be packed without flash-attn"), dict(WITHOUT_PACKING)
+    settings = [Setting(CONFIG, {"attn_implementation": changes.pop(ATTENTION)}, source)]
+    return settings + [
+        Setting(key, value, source) for key, value in changes.items() if not recipe.source_of(key).by_user
     ]
 
 
 def adapters_spread(recipe: Recipe) -> list[Setting]:
     """Shard a model with adapters by FSDP2 on verl, unless the user chose. `checks.py` says why FSDP1 fails."""
-    adapters = recipe.engine == "verl" and recipe.worker.actor.model.lora.rank > 0
-    if not adapters or recipe.source_of(STRATEGY).by_user:
+    key = f"{ACTOR}.strategy"
+    if recipe.engine != "verl" or not recipe.worker.actor.model.lora.rank or recipe.source_of(key).by_user:
         return []
-    return [Setting(STRATEGY, "fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))]
+    return [Setting(key, "fsdp2", Source("hardware", "with FSDP1 verl sends vLLM no adapters"))]
 
 
-def without_libraries(environ: Mapping[str, str], engine: str, changed: bool = True) -> list[Setting]:
+def without_libraries(environ: Mapping[str, str], chosen: Iterable[Setting]) -> list[Setting]:
     """Return the settings that replace flash-attn and liger-kernel on a machine with GPUs that lacks them.
 
-    Args:
-        engine: verl or easyr1.
-        changed: whether verl runs with our changes; unchanged verl has no packed attention without flash-attn.
+    The engine is among the `chosen` settings. Unchanged verl has no packed attention without flash-attn; EasyR1 chooses
+    its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
     """
-    settings = []
-    if lacks("flash_attn", environ):
-        source = Source("hardware", "this machine has no flash-attn")
-        # EasyR1 chooses its attention itself, and packs with the same kernel (patches/easyr1-b44b311.patch).
-        packed = {ATTENTION: PACKED_ATTENTION} if engine == "verl" else {}
-        changes = packed if changed else WITHOUT_PACKING
-        settings += [Setting(f"worker.actor.{name}", value, source) for name, value in changes.items()]
-    if lacks("liger_kernel", environ):
-        source = Source("hardware", "this machine has no liger-kernel")
-        settings.append(Setting("worker.actor.model.use_liger", False, source))
-    return settings
+    said = {setting.path: str(setting.value) for setting in chosen}
+    packed = {ATTENTION: PACKED_ATTENTION} if said.get("engine", "verl") == "verl" else {}
+    patches = said.get("trainer.patches", "true").lower() not in ("0", "false", "no", "off")
+    instead = {
+        "flash-attn": packed if patches else WITHOUT_PACKING,
+        "liger-kernel": {f"{ACTOR}.model.use_liger": False},
+    }
+    return [
+        Setting(key, value, Source("hardware", f"this machine has no {package}"))
+        for package, changes in instead.items()
+        if lacks(package.replace("-", "_"), environ)
+        for key, value in changes.items()
+    ]
 
 
-ACTOR = "worker.actor"
-DECODING, GRAPHS = "worker.rollout.max_num_seqs", "worker.rollout.cudagraph_capture_sizes"
-FUSED = f"{ACTOR}.use_fused_kernels"
 CHANGED_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Keys of a model's configuration that change the logits after the head; a fused head uses the head's weight alone."""
 FUSED_WIDTH = 128
@@ -127,9 +125,10 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
     sizes = model_shape(model.model_path)
     if sizes is None:
         return None
-    longest = -(-recipe.longest // actor.ulysses_size)
-    own_keys = {**native(recipe), **recipe.easyr1}
-    shards = own_keys.get("worker.actor.fsdp.fsdp_size", own_keys.get("actor_rollout_ref.actor.fsdp_config.fsdp_size"))
+    longest = math.ceil(recipe.longest / actor.ulysses_size)
+    shards = recipe.easyr1.get(
+        f"{ACTOR}.fsdp.fsdp_size", native(recipe).get("actor_rollout_ref.actor.fsdp_config.fsdp_size")
+    )
     plan = MemoryPlan(
         shape=sizes,
         gpu=gpu.total if gpu else None,
@@ -164,7 +163,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
 def _shows_once(recipe: Recipe) -> bool:
     """Return whether the vision tower sees a picture once for the responses of a prompt
     (recipes/engines/verl/pictures.py); every published model that reads pictures has such a tower."""
-    kind = model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type", "qwen2_5_vl")
+    kind = _config(recipe).get("model_type", "qwen2_5_vl")
     return recipe.engine == "verl" and recipe.trainer.patches and kind in ("qwen2_vl", "qwen2_5_vl")
 
 
@@ -176,9 +175,11 @@ def explicit_settings(recipe: Recipe, plan: MemoryPlan) -> fit.Explicit:
 
 
 def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
-    """Return the settings that `fit` must not choose: tokens and recomputation where a pass has a fixed number of
-    responses, `fused_adam`, false, on EasyR1 or where a key below `verl` names the optimiser, and `offload_all` where
-    FSDP2 does not shard the model."""
+    """Return the settings that `fit` must not choose.
+
+    Tokens and recomputation where a pass has a fixed number of responses, `fused_adam` where EasyR1 or a key below
+    `verl` decides the optimiser, and `offload_all` where FSDP2 does not shard the model.
+    """
     actor = recipe.worker.actor
     fixed: dict[str, Any] = {}
     if recipe.hardware == "cpu" or not _filled_by_tokens(recipe):
@@ -205,9 +206,8 @@ def frozen_bytes(recipe: Recipe, fsdp: Fsdp) -> int:
     Our engine for verl (recipes/engines/verl/engine.py) keeps float32 weights in the compute dtype, unchanged verl in
     the configured one, as EasyR1, where that is bf16 on GPUs if none is configured.
     """
-    easyr1 = recipe.engine == "easyr1"
-    if easyr1 and (fsdp.torch_dtype or recipe.hardware == "gpu"):
-        return number_bytes(fsdp.torch_dtype or "bf16")
+    if recipe.engine == "easyr1":
+        return number_bytes(fsdp.torch_dtype or ("bf16" if recipe.hardware == "gpu" else None))
     kept = number_bytes(fsdp.torch_dtype)
     return min(kept, number_bytes(fsdp.mp_param_dtype)) if recipe.trainer.patches else kept
 
@@ -216,7 +216,7 @@ def _responses_of_an_engine(recipe: Recipe) -> int:
     """A step's responses over vLLM's engines."""
     rollout = recipe.worker.rollout
     engines = max(1, recipe.n_gpus // rollout.tensor_parallel_size)
-    return -(-recipe.data.rollout_batch_size * rollout.n // engines)
+    return math.ceil(recipe.data.rollout_batch_size * rollout.n / engines)
 
 
 def _least_batched(recipe: Recipe) -> int:
@@ -230,16 +230,18 @@ def _least_batched(recipe: Recipe) -> int:
 
 def plain_head(recipe: Recipe) -> list[Setting]:
     """Turn the fused head off where a model changes the logits after it."""
-    config = text_config(model_config(local_model(recipe.worker.actor.model.model_path)))
+    config = text_config(_config(recipe))
     scaled = next((name for name in CHANGED_LOGITS if config.get(name) not in (None, 1)), None)
     if not (recipe.worker.actor.use_fused_kernels and scaled):
         return []
-    return [Setting(FUSED, False, Source("hardware", f"the model changes logits after the head ({scaled})"))]
+    source = Source("hardware", f"the model changes logits after the head ({scaled})")
+    return [Setting(f"{ACTOR}.use_fused_kernels", False, source)]
 
 
 def memory_filled(recipe: Recipe) -> list[Setting]:
     """Replace null values by the fastest settings that fit the GPU with the least free memory."""
-    plan, longest = plan_of(recipe), -(-recipe.longest // recipe.worker.actor.ulysses_size)
+    plan, rollout = plan_of(recipe), recipe.worker.rollout
+    longest = math.ceil(recipe.longest / recipe.worker.actor.ulysses_size)
     tokens = recipe.value(fit.KEYS["update_tokens"]) or fit.UNKNOWN["forward_tokens"]
     unknown = {"forward_tokens": tokens, "sequences": fit.max_num_seqs(_responses_of_an_engine(recipe))}
     chosen = vars(plan) if plan else fit.UNKNOWN | unknown
@@ -249,7 +251,8 @@ def memory_filled(recipe: Recipe) -> list[Setting]:
         value, is_pass = chosen[name], name in ("update_tokens", "forward_tokens")
         if recipe.value(key) is None and (not is_pass or _filled_by_tokens(recipe)):
             settings.append(Setting(key, max(value, longest) if is_pass else value, source))
-    if recipe.worker.rollout.cudagraph_capture_sizes is None and not recipe.worker.rollout.enforce_eager:
-        most = recipe.worker.rollout.max_num_seqs or chosen["sequences"]
-        settings.append(Setting(GRAPHS, fit.graph_sizes(most), Source("hardware", f"sizes up to {DECODING}")))
+    if rollout.cudagraph_capture_sizes is None and not rollout.enforce_eager:
+        sizes = fit.graph_sizes(rollout.max_num_seqs or chosen["sequences"])
+        source = Source("hardware", f"sizes up to {fit.KEYS['sequences']}")
+        settings.append(Setting("worker.rollout.cudagraph_capture_sizes", sizes, source))
     return settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,55 +22,41 @@ from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import CONTROLS, known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
-from recipes.settings.keys import VERL_GROUPS, groups
-from recipes.settings.layers import EASYR1, NATIVES, VERL, flatten, open_leaf
+from recipes.settings import EASYR1, NATIVES, VERL, flatten, groups, innermost, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 NATIVE, OF_EASYR1 = f"{VERL}.", f"{EASYR1}."
-REWARD, RESUME = "reward.custom_reward_function", "trainer.resume_"
-REWARD_KEY = "worker.reward.reward_function"
+REWARD, REWARD_KEY = "reward.custom_reward_function", "worker.reward.reward_function"
 CONTENTS = "actor_rollout_ref.actor.checkpoint.save_contents"
-SAMPLES, VALIDATED_AT = (
-    "actor_rollout_ref.rollout.val_kwargs.do_sample",
-    "worker.rollout.val_override_config.temperature",
-)
+VALIDATED_AT = "worker.rollout.val_override_config.temperature"
 NAMES, UNREAD, ON_VERL = "verl_names.yaml", "verl_unread.yaml", "easyr1_names.yaml"
-"""What verl's names mean, and those that no module of verl reads: `python -m tools.verl_keys` finds them; and what
-says on verl what EasyR1's own keys say."""
+"""Files beside this module: meanings of verl's names, names that nothing in verl reads (`python -m tools.verl_keys`),
+and the keys that say on verl what EasyR1's own say."""
 
-
-def _precision(name: str | None) -> str | None:
-    return {long: short for short, long in VERL_PRECISIONS.items()}.get(name or "", name)
-
-
-def _null(value: Any) -> Callable[[Any], Any]:
-    return lambda written: value if written is None else written
-
-
-BACK: dict[str, Callable[[Any], Any]] = {
-    "data.val_batch_size": _null(-1),
-    "algorithm.filter_key": lambda metric: "overall" if metric == "reward" else metric,
-    "trainer.max_try_make_batch": lambda batches: batches or -1,  # verl's 0 is no limit
-    "trainer.save_limit": _null(-1),
-    "worker.actor.optim.lr_warmup_steps": lambda steps: None if (steps or -1) < 0 else steps,
-    "worker.actor.fsdp.torch_dtype": _precision,
-    "worker.actor.fsdp.mp_param_dtype": _precision,
-    "worker.ref.fsdp.torch_dtype": _precision,
-    "worker.ref.fsdp.mp_param_dtype": _precision,
-    "worker.rollout.dtype": _precision,
-    "worker.rollout.limit_images": _null(0),
-    "worker.actor.loss_type": lambda loss: "default" if loss == "vanilla" else loss,
+_SHORT = {long: short for short, long in VERL_PRECISIONS.items()}
+BACK: dict[str, Mapping[Any, Any]] = {
+    "data.val_batch_size": {None: -1},
+    "algorithm.filter_key": {"reward": "overall"},
+    "trainer.max_try_make_batch": {None: -1, 0: -1},  # verl's 0 is no limit
+    "trainer.save_limit": {None: -1},
+    "worker.actor.optim.lr_warmup_steps": {-1: None, 0: None},
+    "worker.actor.fsdp.torch_dtype": _SHORT,
+    "worker.actor.fsdp.mp_param_dtype": _SHORT,
+    "worker.ref.fsdp.torch_dtype": _SHORT,
+    "worker.ref.fsdp.mp_param_dtype": _SHORT,
+    "worker.rollout.dtype": _SHORT,
+    "worker.rollout.limit_images": {None: 0},
+    "worker.actor.loss_type": {"vanilla": "default"},
 }
-"""Recipe's key -> its value from verl's, where they differ; the inverse of what engines/verl/translation.py does."""
+"""Recipe's key -> verl's value -> the key's, where they differ; the inverse of engines/verl/translation.py."""
 
 
 def verl_package() -> Path | None:
-    """Return where verl is installed; None where it is not, or where the package of that name is EasyR1's."""
+    """The folder of the installed verl; None where there is none, or where the package of that name is EasyR1's."""
     spec = importlib.util.find_spec("verl")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return folder if (folder / "trainer" / "config" / "ppo_trainer.yaml").is_file() else None
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    is_verl = "trainer/config/ppo_trainer.yaml"
+    return next((Path(folder) for folder in folders if (Path(folder) / is_verl).is_file()), None)
 
 
 @cache
@@ -107,9 +93,8 @@ def followed(name: str) -> str | None:
 
 
 def refusal(name: str) -> str:
-    """Why a name of verl's is refused, as what to do instead; empty where it is not."""
-    instead = table(NAMES)["instead"]
-    decided = next((instead[each] for each in (name, *groups(name)) if each in instead), "")
+    """The advice instead of a name of verl's that is refused; empty where it is not."""
+    decided = innermost(table(NAMES)["instead"], name) or ""
     unread = not decided and name in table(UNREAD)["names"]
     return "leave it out: nothing in this version of verl reads it" if unread else decided
 
@@ -145,21 +130,9 @@ def understood(settings: Iterable[Setting]) -> list[Setting]:
 
     Raises RecipeError for a name that nothing reads, or in whose place another key acts.
     """
-    written = [each for setting in settings for each in _entries(setting)]
+    written = list(settings)
     given = {each.path.removeprefix(NATIVE).lstrip("+"): each.value for each in written}
     return [meant for each in written for meant in _meant(each, given)]
-
-
-def _entries(setting: Setting) -> Iterator[Setting]:
-    """A mapping below verl's names as one setting for each entry; text that a user typed as such a mapping, too."""
-    value, is_native = setting.value, setting.path.startswith(NATIVE)
-    if is_native and isinstance(value, str) and value.lstrip().startswith("{"):
-        value = parse(value)
-    if is_native and isinstance(value, Mapping) and value:
-        for name, inner in flatten(value, prefix=f"{setting.path}.").items():
-            yield Setting(name, inner, setting.source, setting.spelled or setting.path.removeprefix(NATIVE))
-    else:
-        yield setting
 
 
 def _meant(setting: Setting, given: Mapping[str, Any]) -> Iterator[Setting]:
@@ -196,14 +169,12 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if f"{REWARD}.path" not in given:
             raise ValueError(f"write {REWARD_KEY}=FILE:{value}")
         return {}
-    if name == f"{RESUME}from_path":
-        return {"trainer.load_checkpoint_path": value}
-    if name == f"{RESUME}mode":
-        if value not in ("auto", "disable") and not (value == "resume_path" and given.get(f"{RESUME}from_path")):
+    if name == "trainer.resume_mode":
+        if value not in ("auto", "disable") and not (value == "resume_path" and given.get("trainer.resume_from_path")):
             raise ValueError("use auto or disable, or give trainer.load_checkpoint_path")
         return {} if value == "resume_path" else {"trainer.find_last_checkpoint": value == "auto"}
-    if name == SAMPLES:  # verl's trainer reads the temperature alone
-        if value and not {VALIDATED_AT, f"{name.rpartition('.')[0]}.temperature"} & given.keys():
+    if name == "actor_rollout_ref.rollout.val_kwargs.do_sample":  # verl's trainer reads the temperature alone
+        if value and not {VALIDATED_AT, "actor_rollout_ref.rollout.val_kwargs.temperature"} & given.keys():
             raise ValueError(f"give {VALIDATED_AT}, which decides it")
         return {} if value else {VALIDATED_AT: 0.0}
     if name == "actor_rollout_ref.rollout.mode":
@@ -219,10 +190,8 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
     path = aliases().get(known, name)
     if path not in leaves(Recipe) or (known != name and not leaves(Recipe)[path].is_open):
         return None
-    try:
-        return {path + name.removeprefix(known): BACK.get(path, lambda same: same)(value)}
-    except TypeError:  # a value of another type, which the key refuses
-        return {path: value}
+    ours = next((ours for theirs, ours in BACK.get(path, {}).items() if theirs == value), value)
+    return {path + name.removeprefix(known): ours}
 
 
 def _takes(path: str, value: Any) -> bool:
@@ -253,16 +222,20 @@ def template_arguments(recipe: Recipe) -> dict[str, Any]:
 def _present(name: str) -> str:
     """A name of verl's older configuration as verl migrates it."""
     moved = table(NAMES)["moved"]
-    old = next((each for each in moved if f"{name}.".startswith(f"{each}.")), None)
-    return moved[old] + name.removeprefix(old) if old else name
+    old = next((each for each in (name, *groups(name)) if each in moved), "")
+    return moved.get(old, "") + name.removeprefix(old)
 
 
 def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it, or one that is added to its tree."""
-    around = (name, *groups(name))
-    added = any(each in aliases() for each in around) or any(each.startswith(f"{name}.") for each in aliases())
-    in_mapping = any(verl_defaults().get(each) == {} for each in around)
-    return name in verl_defaults() or added or in_mapping or bool(refusal(name))
+    added = any(each in aliases() for each in (name, *groups(name)))
+    added = added or any(each.startswith(f"{name}.") for each in aliases())
+    return added or _in_tree(name, verl_defaults()) or bool(refusal(name))
+
+
+def _in_tree(name: str, defaults: Mapping[str, Any]) -> bool:
+    """Return whether an engine's tree has the key, or a free mapping around it."""
+    return name in defaults or any(defaults.get(group) == {} for group in groups(name))
 
 
 def _unknown(name: str, written: str, source: Source) -> RecipeError:
@@ -272,16 +245,12 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
     if written.startswith(NATIVE) or name.split(".")[0] in table(NAMES)["roots"]:
         fix = did_you_mean(name, verl_defaults()) or f"write +{name} if verl accepts it all the same"
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
-    of_verl = next(
-        (f"{VERL_GROUPS[group]}{name.removeprefix(group)}" for group in groups(name) if group in VERL_GROUPS), ""
-    )
-    short_for = f"actor_rollout_ref.{name}"  # notes write verl's names without their first word
-    of_verl = aliases().get(short_for) or (short_for if short_for in verl_defaults() else of_verl)
-    keys = options().get(name.rpartition(".")[2].lower())
-    is_known = of_verl in leaves(Recipe) or _verl_has(of_verl)
-    key = known_elsewhere(written) or (of_verl if is_known else keys[0].path if keys else "")
-    meant = f"did you mean {key}?" if key else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
-    return RecipeError(f"unknown key {name}", where=source.where, fix=meant or "see docs/CONFIGURATION_REFERENCE.md")
+    whole = f"actor_rollout_ref.{name}"  # notes write verl's names without their first word
+    of_option = options().get(name.rpartition(".")[2].lower())
+    of_verl = aliases().get(whole, whole) if _verl_has(whole) else ""
+    meant = known_elsewhere(written) or of_verl or (of_option[0].path if of_option else "")
+    fix = f"did you mean {meant}?" if meant else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
+    return RecipeError(f"unknown key {name}", where=source.where, fix=fix or "see docs/CONFIGURATION_REFERENCE.md")
 
 
 @cache
@@ -297,14 +266,15 @@ def of_easyr1(written: str, where: str) -> str | None:
     """
     name = written.removeprefix(OF_EASYR1)
     same = next((each for each in (name, table(ON_VERL).get(name)) if each in leaves(Recipe)), None)
-    in_mapping = any(easyr1_defaults().get(group) == {} for group in groups(name))
-    if name != written and not (same or in_mapping or name in easyr1_defaults()):
-        fix = did_you_mean(name, easyr1_defaults()) or "see verl/trainer/config.py of EasyR1"
-        raise RecipeError(f"EasyR1 has no key {name}", where=where, fix=fix)
-    return same or (f"{OF_EASYR1}{name}" if in_mapping or name in easyr1_defaults() else None)
+    if same or _in_tree(name, easyr1_defaults()):
+        return same or f"{OF_EASYR1}{name}"
+    if name == written:
+        return None
+    fix = did_you_mean(name, easyr1_defaults()) or "see verl/trainer/config.py of EasyR1"
+    raise RecipeError(f"EasyR1 has no key {name}", where=where, fix=fix)
 
 
 def instead_on_verl(name: str, value: Any) -> str:
-    """What to write on verl instead of a key of EasyR1's, or why there is nothing; empty where no file says."""
-    found = next((table(ON_VERL)[each] for each in (name, *groups(name)) if each in table(ON_VERL)), "")
+    """The advice on verl instead of a key of EasyR1's; empty where no file has any."""
+    found = innermost(table(ON_VERL), name) or ""
     return found if not found or " " in found else f"write {found}={flow(value)}"

@@ -17,6 +17,7 @@ OF_KL = tuple(
 )
 """Keys that nothing reads where `NO_KL` is true."""
 OLD_PASS = "worker.actor.recompute_old_log_probs"
+LOW, HIGH = "worker.actor.clip_ratio_low", "worker.actor.clip_ratio_high"
 
 
 class Term(NamedTuple):
@@ -28,11 +29,9 @@ class Term(NamedTuple):
 
 def kl_in_reward(recipe: Recipe) -> Term | None:
     """The KL that is subtracted from each token's reward; None where there is none."""
-    algorithm = recipe.algorithm
-    chosen = algorithm.use_kl_in_reward
-    if algorithm.disable_kl or not (not algorithm.use_kl_loss if chosen is None else chosen):
-        return None
-    return Term(algorithm.kl_penalty, algorithm.kl_coef)
+    algorithm, chosen = recipe.algorithm, recipe.algorithm.use_kl_in_reward
+    acts = not algorithm.use_kl_loss if chosen is None else chosen
+    return Term(algorithm.kl_penalty, algorithm.kl_coef) if acts and not algorithm.disable_kl else None
 
 
 def kl_in_loss(recipe: Recipe) -> Term | None:
@@ -88,38 +87,23 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 
     CISPO may have a low ratio above the high one: of 1 or more, it means that there is no lower bound.
     """
-    algorithm = recipe.algorithm
+    algorithm, low, high = recipe.algorithm, recipe.value(LOW), recipe.value(HIGH)
     if recipe.engine == "verl" and recipe.value(OLD_PASS) is False and not update_suffices(recipe):
-        yield recipe.error(
+        what = (
             f"{OLD_PASS} is false, but the update's log-probabilities cannot replace the old ones: that takes one "
             f"update a step (here {updates(recipe)}) and vLLM's log-probabilities, without top-p and top-k if KL is "
-            "in the reward",
-            "set it to null, which leaves the pass out where it can",
-            OLD_PASS,
-            "worker.actor.global_batch_size",
-            "worker.rollout.top_p",
+            "in the reward"
         )
+        fix = "set it to null, which leaves the pass out where it can"
+        yield recipe.error(what, fix, OLD_PASS, "worker.actor.global_batch_size", "worker.rollout.top_p")
     if not algorithm.disable_kl and not algorithm.use_kl_loss and algorithm.use_kl_in_reward is False:
-        yield recipe.error(
-            f"KL is neither in the loss nor in the reward, yet {NO_KL} is false",
-            f"set {NO_KL} to true, or algorithm.use_kl_in_reward to null",
-            "algorithm.use_kl_in_reward",
-            NO_KL,
-        )
-    low, high = recipe.worker.actor.clip_ratio_low, recipe.worker.actor.clip_ratio_high
+        key, what = "algorithm.use_kl_in_reward", f"KL is neither in the loss nor in the reward, yet {NO_KL} is false"
+        yield recipe.error(what, f"set {NO_KL} to true, or {key} to null", key, NO_KL)
     if recipe.worker.actor.loss_type != "cispo" and low > high:
-        yield recipe.error(
-            f"worker.actor.clip_ratio_low {low} is above worker.actor.clip_ratio_high {high}",
-            "exchange them; DAPO's are 0.2 and 0.28",
-            "worker.actor.clip_ratio_low",
-            "worker.actor.clip_ratio_high",
-        )
+        yield recipe.error(f"{LOW} {low} is above {HIGH} {high}", "exchange them; DAPO's are 0.2 and 0.28", LOW, HIGH)
     if recipe.engine == "easyr1" and low > 1:
-        yield recipe.error(
-            f"EasyR1 takes the logarithm of 1 - worker.actor.clip_ratio_low, which is {low}",
-            "set it to 1, which is no lower bound either",
-            "worker.actor.clip_ratio_low",
-        )
+        what = f"EasyR1 takes the logarithm of 1 - {LOW}, which is {low}"
+        yield recipe.error(what, "set it to 1, which is no lower bound either", LOW)
 
 
 def remarks(recipe: Recipe) -> Iterator[str]:
@@ -136,9 +120,7 @@ def remarks(recipe: Recipe) -> Iterator[str]:
         if gradient := NO_PENALTY.get((estimator, place)):
             yield f"KL in the {place} by {estimator} has {gradient} ({SOURCES}); use {BETTER[place]}"
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
-    placed = any(
-        recipe.source_of(f"algorithm.{key}").chosen for key in ("use_kl_loss", "use_kl_in_reward", "disable_kl")
-    )
+    placed = any(recipe.source_of(key).chosen for key in (NO_KL, *OF_KL[:2]))
     if "reward" in acting and divided and placed and not algorithm.online_filtering:
         yield (
             "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL "
@@ -147,7 +129,7 @@ def remarks(recipe: Recipe) -> Iterator[str]:
             "ONLINE_FILTERING=true"
         )
     clipped = algorithm.preset in ("dapo", "gspo", "cispo") or actor.loss_type != "default"
-    by_user = any(recipe.source_of(f"worker.actor.clip_ratio_{end}").by_user for end in ("low", "high"))
+    by_user = recipe.source_of(LOW).by_user or recipe.source_of(HIGH).by_user
     if updates(recipe) == 1 and (clipped or by_user):
         yield (
             "one update a step: the ratio of new to old policy is 1 and no clip acts; GLOBAL_BATCH_SIZE below "

@@ -61,16 +61,13 @@ def located(
         if kind is None or not value:
             continue
         by_user, with_function = key in sources and sources[key].by_user, key.endswith("reward_function")
+        names = list(map(str, value)) if isinstance(value, list) else [str(value)]
+        whole = ",".join(names)  # one name that has a comma, which a variable takes for several
+        names = [whole] if kind == "data" and Path(whole).is_file() else names
+        paths = [_absolute(name, kind, by_user, with_function) for name in names]
         if kind == "data":
-            names = value if isinstance(value, list) else [value]
-            whole = ",".join(map(str, names))  # one name that has a comma, which a variable takes for several
-            names = [whole] if Path(whole).is_file() else names
-            found = [each for name in names for each in _matching(_absolute(str(name), kind, by_user, with_function))]
-            changed[key] = found if isinstance(value, list) or len(found) > 1 else found[0]
-        elif isinstance(value, str):
-            changed[key] = _absolute(value, kind, by_user, with_function)
-        elif isinstance(value, list):
-            changed[key] = [_absolute(str(text), kind, by_user, with_function) for text in value]
+            paths = [file for path in paths for file in _matching(path)]
+        changed[key] = paths if isinstance(value, list) or len(paths) > 1 else paths[0]
     return changed
 
 
@@ -85,16 +82,14 @@ def _absolute(text: str, kind: str, by_user: bool, with_function: bool) -> str:
     if _on_hub(path, kind):
         return text
     expanded = Path(path).expanduser()
-    if expanded.is_absolute():
-        full = expanded
-    elif expanded.parts[:1] == ("artifacts",):
+    if expanded.parts[:1] == ("artifacts",):
         full = artifacts().joinpath(*expanded.parts[1:])
     elif expanded.parts[:1] == ("outputs",) and not by_user:
         full = outputs().joinpath(*expanded.parts[1:])
     elif by_user and ((Path.cwd() / expanded).exists() or not (ROOT / expanded).exists()):
         full = Path.cwd() / expanded
     else:
-        full = ROOT / expanded
+        full = ROOT / expanded  # an absolute path stays itself
     return f"{full}:{name}" if name else str(full)
 
 

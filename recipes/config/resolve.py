@@ -5,7 +5,7 @@ from __future__ import annotations
 import netrc
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,12 +23,11 @@ from recipes.config.variables import (
     split_overlays,
     variable_settings,
 )
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, unknown
 from recipes.memory.gpus import Gpu, described, visible_gpus
 from recipes.model_files import architecture
 from recipes.paths import CONFIGS, ROOT, checkpoint_dir, run_dir
-from recipes.settings.keys import DEFAULT
-from recipes.settings.layers import NATIVES, VERL, merge, nest, settings_of, validated
+from recipes.settings import DEFAULT, NATIVES, VERL, merge, nest, settings_of, validated
 from recipes.yaml_text import dump, flow, parse, read, shown_path
 
 PRESET = "algorithm.preset"
@@ -56,7 +55,7 @@ def load(
         arguments: first further YAML files, of which later ones win; then `--option value` and `key=value`, where
             `key` is the full name of a key of the schema or of verl, the name of a variable, or one of
             `CONTROL_OPTIONS`.
-        environ: where variables are read; the process's environment by default.
+        environ: the variables; by default the process's.
         hardware: `cpu` or `gpu`; wins over HARDWARE and what the machine has, but not over the option `--gpus`.
 
     Raises:
@@ -69,12 +68,15 @@ def load(
     is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
     typed = understood(argument_settings(words, canonical))
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
-    planned, size = _planned_gpus(controls.get("gpus"))
+    user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS)]
+    planned: tuple[Gpu, ...] | None = None  # by `--gpus 1x24`, whether they are here or not
+    if text := controls.get("gpus"):
+        source = Source("argument", f"argument gpus={text}")
+        planned = tuple(described(text, source.where))
+        user.append(Setting("trainer.n_gpus_per_node", str(len(planned)), source))
+    of_files = ["auto", *(tree["hardware"] for tree in trees if "hardware" in tree)]
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
-    kind = _hardware(
-        chosen or next((tree["hardware"] for tree in reversed(trees) if "hardware" in tree), "auto"), environ
-    )
-    user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS), *size]
+    kind = _hardware(chosen or of_files[-1], environ)
 
     files: list[Setting] = []
     block: list[Setting] = []
@@ -89,22 +91,22 @@ def load(
     other = named.source if named and not _is_of(block, named) else None
     is_tiny = bool(block) and (kind == "cpu" and other is None if asked_for is None else asked_for)
     files += block if is_tiny else []
-    machine = [] if is_resolved else _hardware_layer(kind, None if planned else environ, files, user)
+    path = CONFIGS / "hardware" / f"{kind}.yaml"
+    machine = [] if is_resolved else settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
+    if machine and kind == "gpu" and not planned:
+        machine += without_libraries(environ, [*files, *user])
     # Defaults for GPUs lie below the files. A file that was written for GPUs has to run on CPUs, whose settings win.
     layers = [*machine, *_with_algorithm(files, user)] if kind == "gpu" else _with_algorithm([*files, *machine], user)
 
     values, sources = merge(Recipe, layers)
     recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
-    unread = not_read(environ)
-    notes = list(unread)
-    if block and named and asked_for is None and kind == "cpu":
-        own_data, does = f"data and sizes of {block[0].source} belong to its tiny model", "do not apply (TINY=1)"
-        does = does if other else "apply to this one, which has its sizes (TINY=0)"
-        notes.insert(0, f"{named.source}: {own_data} and {does}")
-    recipe._resolution = Resolution(is_tiny, planned, tuple(notes), unread)
+    recipe._resolution = Resolution(is_tiny, planned)
     recipe = without_copies(derive(recipe, environ))
-    lost = [*replaced_values(recipe, [*files, *user]), *_outvoted(recipe)]
-    recipe._resolution = recipe.resolution._replace(notes=(*notes, *lost))
+    notes = [*(unread := not_read(environ)), *_replaced(recipe, [*files, *user]), *_outvoted(recipe)]
+    if block and named and asked_for is None and kind == "cpu":
+        does = "do not apply (TINY=1)" if other else "apply to this one, which has its sizes (TINY=0)"
+        notes.insert(0, f"{named.source}: data and sizes of {block[0].source} belong to its tiny model and {does}")
+    recipe._resolution = Resolution(is_tiny, planned, tuple(notes), unread)
     return recipe
 
 
@@ -113,29 +115,25 @@ def without_copies(recipe: Recipe) -> Recipe:
 
     Raises RecipeError where such a name has another value than the key that it follows.
     """
-    kept = dict(recipe.verl)
-    for name in recipe.verl:
-        if key := followed(name.lstrip("+")):
-            leaf = leaves(Recipe)[key]
-            value = leaf.info.convert(recipe.value(key)) if leaf.info.convert else recipe.value(key)
-            if kept.pop(name) != value:
-                raise RecipeError(
-                    f"{name} is {recipe.verl[name]!r}, and follows {key}, which is {value!r}",
-                    where=recipe.source_of(f"{VERL}.{name}").where,
-                    fix=f"set {key}",
-                )
-    return changed(recipe, [Setting(VERL, kept, recipe.source_of(VERL))]) if kept != recipe.verl else recipe
+    copies = {name: key for name in recipe.verl if (key := followed(name.lstrip("+")))}
+    for name, key in copies.items():
+        convert, value = leaves(Recipe)[key].info.convert, recipe.value(key)
+        value = convert(value) if convert else value
+        if recipe.verl[name] != value:
+            what = f"{name} is {recipe.verl[name]!r}, and follows {key}, which is {value!r}"
+            raise RecipeError(what, where=recipe.source_of(f"{VERL}.{name}").where, fix=f"set {key}")
+    kept = {name: value for name, value in recipe.verl.items() if name not in copies}
+    return changed(recipe, [Setting(VERL, kept, recipe.source_of(VERL))] if copies else [])
 
 
-def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
+def _replaced(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
     """One note for each layer, or reason, that replaces values which the user wrote."""
     lost: dict[tuple[str, str], list[str]] = {}
     for path, setting in {each.path: each for each in written if each.source.chosen}.items():
         won = recipe.source_of(path)
         if path in leaves(Recipe) and won.layer in ("hardware", "algorithm") and setting.value is not None:
-            old, new = (
-                flow(parse(value) if isinstance(value, str) else value) for value in (setting.value, recipe.value(path))
-            )
+            values = setting.value, recipe.value(path)
+            old, new = (flow(parse(value) if isinstance(value, str) else value) for value in values)
             if old != new:
                 lost.setdefault((won.where, setting.source.where), []).append(f"{path} is {new}, not {old}")
     return [f"{won} replaces values of {where}: {'; '.join(keys)}" for (won, where), keys in lost.items()]
@@ -143,14 +141,13 @@ def replaced_values(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
 
 def _outvoted(recipe: Recipe) -> list[str]:
     """One note for each value of an algorithm that a file names, and that the file gives otherwise."""
-    preset, named = recipe.algorithm.preset, recipe.source_of(PRESET)
-    if not (preset and named.own):
+    preset = recipe.algorithm.preset
+    if not (preset and recipe.source_of(PRESET).own):
         return []
-    lost = [(each, recipe.source_of(each.path)) for each in changes(recipe, preset)]
     return [
         f"{preset} asks for {each.path} {flow(each.value)}, and {won} says {flow(recipe.value(each.path))}"
-        for each, won in lost
-        if not won.by_user
+        for each in changes(recipe, preset)
+        if not (won := recipe.source_of(each.path)).by_user
     ]
 
 
@@ -160,12 +157,10 @@ def find(task_or_path: str) -> Path:
     path = Path(task_or_path) if is_file else CONFIGS / f"{task_or_path}.yaml"
     if path.is_file():
         return path
-    known = tasks()
-    fix = ("" if is_file else did_you_mean(task_or_path, known)) or f"use one of {', '.join(known)}"
-    if is_file:
-        fix = f"mend the path, which starts where you stand, or {fix}"
-    what = "the recipe does not exist" if is_file else f"unknown task {task_or_path!r}"
-    raise RecipeError(what, where=str(path if is_file else CONFIGS), fix=fix)
+    if not is_file:
+        raise unknown("task", task_or_path, tasks(), str(CONFIGS))
+    fix = f"mend the path, which starts where you stand, or use one of {', '.join(tasks())}"
+    raise RecipeError("the recipe does not exist", where=str(path), fix=fix)
 
 
 def tasks() -> list[str]:
@@ -196,13 +191,8 @@ def algorithms() -> list[str]:
 
 def algorithm(name: str, where: str = "algorithm") -> Algorithm:
     """The algorithm `name`. Raises RecipeError with a similar name; `where` is the source that the error states."""
-    known = algorithms()
-    if name not in known:
-        raise RecipeError(
-            f"unknown algorithm {name!r}",
-            where=where,
-            fix=did_you_mean(name, known) or f"use one of {', '.join(known)}",
-        )
+    if name not in algorithms():
+        raise unknown("algorithm", name, algorithms(), where)
     path = ALGORITHMS / f"{name}.yaml"
     tree = read(path)
     about = tree.pop("about")
@@ -224,9 +214,7 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     if last is None or last.value in (None, "null"):
         return [*files, *user]
     own = algorithm(str(last.value), str(last.source)).settings
-    if last.source.by_user:
-        return [*files, *own, *user]
-    return [*(replace(each, source=Source("preset", each.source.where)) for each in own), *files, *user]
+    return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
 
 
 def _hardware(kind: str, environ: Mapping[str, str]) -> str:
@@ -238,38 +226,12 @@ def _hardware(kind: str, environ: Mapping[str, str]) -> str:
     return kind
 
 
-def _planned_gpus(text: str | None) -> tuple[tuple[Gpu, ...] | None, list[Setting]]:
-    """The GPUs that `--gpus 1x24` asks to plan for, whether they are here or not, and the setting of their number."""
-    if not text:
-        return None, []
-    where = f"argument gpus={text}"
-    planned = tuple(described(text, where))
-    return planned, [Setting("trainer.n_gpus_per_node", str(len(planned)), Source("argument", where))]
-
-
-def _hardware_layer(
-    kind: str, environ: Mapping[str, str] | None, files: list[Setting], user: list[Setting]
-) -> list[Setting]:
-    """The settings of a kind of machine, and those for missing kernels; `environ` is None for planned GPUs."""
-    path = CONFIGS / "hardware" / f"{kind}.yaml"
-    settings = settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
-    if kind == "gpu" and environ is not None:
-        said = {setting.path: str(setting.value) for setting in (*files, *user)}
-        changed = said.get("trainer.patches", "true").lower() not in ("0", "false", "no", "off")
-        settings += without_libraries(environ, said.get("engine", "verl"), changed)
-    return settings
-
-
 def _is_of(block: list[Setting], setting: Setting) -> bool:
     """Return whether the user names the block's own model, or one that was trained from it: its sizes are the same."""
     own = next((str(each.value) for each in block if each.path == MODEL), None)  # from the repository's root
     sizes = architecture(ROOT / own) if own else {}
     named = located(Recipe, {MODEL: setting.value}, {MODEL: setting.source})[MODEL]
     return bool(sizes) and architecture(Path(str(named))) == sizes
-
-
-EXPERIMENT = "{experiment_name}"
-"""Stands for the experiment's name in trainer.save_checkpoint_path."""
 
 
 def derive(recipe: Recipe, environ: Mapping[str, str]) -> Recipe:
@@ -313,13 +275,13 @@ def _located(recipe: Recipe, *keys: str) -> list[Setting]:
 
 
 def _places(recipe: Recipe) -> list[Setting]:
-    """The experiment's name and its folders."""
-    trainer, source = recipe.trainer, Source("default", "follows from the experiment's name")
-    experiment = recipe.experiment
+    """The experiment's name and its folders; `{experiment_name}` in that of the checkpoints stands for the name."""
+    trainer, experiment = recipe.trainer, recipe.experiment
+    source = Source("default", "follows from the experiment's name")
     checkpoints = trainer.save_checkpoint_path or str(checkpoint_dir(experiment))
     places = {
         "trainer.experiment_name": experiment,
-        "trainer.save_checkpoint_path": checkpoints.replace(EXPERIMENT, experiment),
+        "trainer.save_checkpoint_path": checkpoints.replace("{experiment_name}", experiment),
         "trainer.rollout_data_dir": trainer.rollout_data_dir or str(run_dir(experiment) / "rollouts"),
         "trainer.validation_data_dir": trainer.validation_data_dir or str(run_dir(experiment) / "validation"),
     }

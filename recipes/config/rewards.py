@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError, counted
-from recipes.paths import ROOT, reward_name, split_function
+from recipes.paths import ROOT, reward_name
 
 WEIGHTED = ROOT / "recipes" / "rewards" / "weighted.py"
 _FUNCTION, _WEIGHTS = "worker.reward.reward_function", "worker.reward.reward_weights"
@@ -24,9 +24,9 @@ def functions(recipe: Recipe) -> list[str]:
 def is_own(recipe: Recipe) -> bool:
     """Return whether the user named the reward, or every file of it is outside of the repository's `reward_functions/`,
     as in the saved recipe of a run with a reward of the user's own."""
-    files = [Path(split_function(location)[0]) for location in functions(recipe)]
-    named = recipe.source_of("worker.reward.reward_function").by_user
-    return named or (bool(files) and not any(file.is_relative_to(ROOT / "reward_functions") for file in files))
+    located, ours = functions(recipe), ROOT / "reward_functions"
+    outside = bool(located) and not any(Path(each).is_relative_to(ours) for each in located)
+    return recipe.source_of(_FUNCTION).by_user or outside
 
 
 def is_weighted(recipe: Recipe) -> bool:
@@ -59,15 +59,9 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
     located, weights = functions(recipe), recipe.worker.reward.reward_weights
     named = Counter(map(reward_name, located))
     if twice := [name for name, count in named.items() if count > 1]:
-        yield recipe.error(
-            f"two rewards are named {twice[0]}, and each has a metric of its own, reward/{twice[0]}",
-            "name a file once, rename one, or name other functions as file.py:function",
-            _FUNCTION,
-        )
+        what = f"two rewards are named {twice[0]}, and each has a metric of its own, reward/{twice[0]}"
+        fix = "name a file once, rename one, or name other functions as file.py:function"
+        yield recipe.error(what, fix, _FUNCTION)
     if weights and not (any(weights) and len(weights) == len(located)):
-        yield recipe.error(
-            f"the weights {weights} do not fit {counted(len(located), 'reward function')}",
-            "give each one number, one of them above 0, in their order",
-            _WEIGHTS,
-            _FUNCTION,
-        )
+        what = f"the weights {weights} do not fit {counted(len(located), 'reward function')}"
+        yield recipe.error(what, "give each one number, one of them above 0, in their order", _WEIGHTS, _FUNCTION)

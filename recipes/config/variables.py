@@ -12,7 +12,7 @@ from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
-from recipes.settings.layers import Name, flatten
+from recipes.settings import Name, flatten
 from recipes.yaml_text import flow, parse, read
 
 OTHERS = "other_names.yaml"
@@ -37,7 +37,7 @@ CONTROLS = {
 
 @cache
 def table(file: str) -> dict[str, Any]:
-    """What a YAML file beside this module says of names and their effects."""
+    """A YAML file beside this module, on names and their effects."""
     return read(Path(__file__).parent / file)
 
 
@@ -60,10 +60,11 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
     """One note that lists the variables that are set and not read, but that another launcher reads, or that resemble
     one that is read; empty if none."""
     known = variable_names(schema)
-    strangers = {name: text for name, text in environ.items() if name not in known and text.strip()}
     launchers = {name: place for place, names in table(OTHERS)["launchers"].items() for name in names}
     likely = []
-    for name, text in strangers.items():
+    for name, text in environ.items():
+        if name in known or not text.strip():
+            continue
         named = [leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])]  # DATA: --data's
         meant = named or resembling(name, known, type(parse(text)) is not str)
         if name in launchers:
@@ -74,26 +75,26 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
 
 
 def known_elsewhere(name: str) -> str:
-    """What another program's name of an option or a key is here; empty where none is listed."""
+    """The name here of another program's option or key; empty where none is listed."""
     return next((names[name] for names in table(OTHERS)["programs"].values() if name in names), "")
 
 
 def is_on(environ: Mapping[str, str], name: str) -> bool | None:
     """Return whether a switch such as DRY_RUN or TINY is on; None where it is not set."""
-    text = environ.get(name, "").strip()
-    try:
-        return TypeAdapter(bool).validate_python(text) if text else None
-    except ValidationError as error:
-        raise RecipeError(f"{name}={text} is neither on nor off", where=f"variable {name}", fix="use 1 or 0") from error
+    return _converted(environ, name, bool, "is neither on nor off", "use 1 or 0")
 
 
 def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
     """The number in a variable; None where it is not set. Raises RecipeError for what is no positive number."""
+    return _converted(environ, name, PositiveFloat, "is not a positive number", example)
+
+
+def _converted(environ: Mapping[str, str], name: str, kind: Any, wrong: str, fix: str) -> Any:
     text = environ.get(name, "").strip()
     try:
-        return TypeAdapter(PositiveFloat).validate_python(text) if text else None
+        return TypeAdapter(kind).validate_python(text) if text else None
     except ValidationError as error:
-        raise RecipeError(f"{name}={text} is not a positive number", where=f"variable {name}", fix=example) from error
+        raise RecipeError(f"{name}={text} {wrong}", where=f"variable {name}", fix=fix) from error
 
 
 CONTROL_OPTIONS = ("hardware", "tiny", "gpus")
@@ -137,19 +138,14 @@ def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseMod
     settings = []
     for key, text, words in read_arguments(arguments, schema):
         source = Source("argument", f"{'option' if words[0].startswith('--') else 'argument'} {' '.join(words)}")
-        for each, value in _entries(key, text, schema).items():
+        values = {key: text}
+        if key not in leaves(schema) and text.lstrip().startswith("{"):  # a group's, as `validation={n: 4}`
+            tree = {key: parse(text)}
+            values = {each: value if value is text else flow(value) for each, value in flatten(tree).items()}
+        for each, value in values.items():
             path = each if each in CONTROL_OPTIONS else name(each, source)
             settings.append(Setting(path, value, source, words[0]))
     return settings
-
-
-def _entries(key: str, text: str, schema: type[BaseModel]) -> dict[str, str]:
-    """The keys that one argument sets; several where a mapping is typed for a group, as `validation={n: 4}`."""
-    is_group = any(path.startswith(f"{key}.") for path in leaves(schema))
-    tree = parse(text) if is_group else None
-    if not isinstance(tree, Mapping):
-        return {key: text}
-    return {name: flow(value) for name, value in flatten(tree, prefix=f"{key}.").items()}
 
 
 def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> Iterator[Argument]:
@@ -166,21 +162,21 @@ def read_arguments(words: Sequence[str], schema: type[BaseModel] = Recipe) -> It
         name = typed if is_option else typed.strip()
         keys = options(schema).get(name if is_option else name.lower(), [])
         if is_option and not keys and name not in CONTROL_OPTIONS:
-            known = [*options(schema), *CONTROL_OPTIONS, "dry_run", "help"]
-            plain = name.replace("-", "_")
-            meant = known_elsewhere(plain) or " or ".join(f"--{other}" for other in resembling(plain, known)[:3])
-            fix = f"did you mean {meant}?" if meant else "see --help for every option; any other key is key=value"
-            raise RecipeError(f"unknown option --{name}", where="arguments", fix=fix)
+            raise _unknown_option(name, schema)
         if not is_option and not (equals and name):
             example = "trainer.max_steps=1, or --max_steps 1; a data file is --data FILE"
-            raise RecipeError(
-                f"the argument {word!r} is not key=value",
-                where="arguments",
-                fix=f"for instance {example if schema is Recipe else f'{next(iter(leaves(schema)))}=1'}",
-            )
+            fix = f"for instance {example if schema is Recipe else f'{next(iter(leaves(schema)))}=1'}"
+            raise RecipeError(f"the argument {word!r} is not key=value", where="arguments", fix=fix)
         texts = [text] if equals else _values_behind(word, any(leaf.takes_list for leaf in keys), waiting)
         for path in [leaf.path for leaf in keys] or [name]:
             yield Argument(path, ",".join(texts), (word,) if equals else (word, *texts))
+
+
+def _unknown_option(name: str, schema: type[BaseModel]) -> RecipeError:
+    known, plain = [*options(schema), *CONTROL_OPTIONS, "dry_run", "help"], name.replace("-", "_")
+    meant = known_elsewhere(plain) or " or ".join(f"--{other}" for other in resembling(plain, known)[:3])
+    fix = f"did you mean {meant}?" if meant else "see --help for every option; any other key is key=value"
+    return RecipeError(f"unknown option --{name}", where="arguments", fix=fix)
 
 
 def _values_behind(option: str, several: bool, waiting: list[str]) -> list[str]:

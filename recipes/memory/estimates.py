@@ -130,8 +130,8 @@ class MemoryPlan:
         return token, cut
 
     def weights(self) -> float:
-        """Bytes of one rank's share of the weights."""
-        return self.whole / self.ranks
+        """Bytes of one rank's share of the weights on its GPU while the trainer works."""
+        return 0.0 if self.offload_all else self.whole / self.ranks
 
     def share(self, copies: int) -> float:
         """Bytes of one rank's share of `copies` numbers for each trained weight."""
@@ -139,7 +139,7 @@ class MemoryPlan:
 
     def resting(self) -> dict[str, float]:
         """Bytes that the trainer keeps on a GPU while vLLM generates."""
-        weights = 0.0 if self.offload_params or self.offload_all else self.weights()
+        weights = 0.0 if self.offload_params else self.weights()
         moments = self.share(2) if self.moments and not (self.offload_optimizer or self.offload_all) else 0.0
         return {"weights": weights, "moments": moments}
 
@@ -201,8 +201,7 @@ HOST = "training"
 
 def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     """Yield what one GPU holds at the peak of each phase."""
-    shape, resting = plan.shape, plan.resting()
-    weights = 0.0 if plan.offload_all else plan.weights()
+    shape, resting, weights = plan.shape, plan.resting(), plan.weights()
     forward = {
         **resting,
         "weights": weights,
@@ -227,15 +226,14 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
 
 def _backward(plan: MemoryPlan) -> dict[str, float]:
     """Gradients are allocated while activations are freed: an update of one pass holds only the larger of the two."""
-    shape, tokens = plan.shape, plan.update_tokens
-    token, picture = plan.activations(plan.recompute)
+    shape, tokens, (token, picture) = plan.shape, plan.update_tokens, plan.activations(plan.recompute)
     held = tokens * token + picture
     layer = tokens * shape.layer_activations(plan.liger) if plan.recompute else 0.0
     gradients = 0.0 if plan.offload_all else plan.share(1)
     if not plan.accumulates:
         held = max(held - layer, gradients) + layer - gradients
     return {
-        "weights": 0.0 if plan.offload_all else plan.weights(),
+        "weights": plan.weights(),
         "gradients": gradients,
         "moments": plan.share(2) if plan.moments and not plan.offload_all else 0.0,
         "gathered layers": shape.gathered(plan.compute_bytes, trained=not plan.lora),
@@ -252,12 +250,12 @@ def host_phase(plan: MemoryPlan) -> Phase:
     parameters, here, on_host = plan.shape.parameters, plan.ranks_here, plan.gpu is None
     copies = max(1, here // plan.ranks)
     part = min(here, plan.ranks) / plan.ranks * copies  # models that this machine holds
-    weights = on_host or plan.offload_params or plan.offload_all
-    moments = on_host or plan.offload_optimizer or plan.offload_all
+    all_here = on_host or plan.offload_all
+    of_optimizer = 3 if all_here else 2 if plan.offload_optimizer else 0
     parts = {
         "reference": plan.reference_bytes * parameters * part if plan.reference and not plan.lora else 0.0,
-        "weights": plan.whole * part if weights else 0.0,
-        "gradients and moments": plan.share(3 if on_host or plan.offload_all else 2) * here if moments else 0.0,
+        "weights": plan.whole * part if all_here or plan.offload_params else 0.0,
+        "gradients and moments": plan.share(of_optimizer) * here,
         "model being saved": float(plan.whole) if plan.saves else 0.0,
         "vLLM asleep": HALF * parameters * here / plan.tensor if plan.keeps_weights_asleep and not on_host else 0.0,
     }

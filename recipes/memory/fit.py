@@ -79,18 +79,13 @@ KEYS = {
 """Settings that `choose_settings` chooses, by their names in `MemoryPlan` -> the keys of a recipe that hold them."""
 Explicit = Mapping[str, Any]
 """Those of them that were set; where one is missing or None, `choose_settings` chooses a value that fits."""
-UNKNOWN = {
-    "recompute": True,
+UNKNOWN = {name: getattr(MemoryPlan, name) for name in KEYS} | {
     "update_tokens": TOKENS_OF_UNKNOWN_MODEL,
     "forward_tokens": TOKENS_OF_UNKNOWN_MODEL,
-    "fused_adam": False,
     "utilization": USUAL_SHARE,
-    "offload_params": False,
-    "offload_optimizer": False,
     "batched_tokens": BATCHED_TOKENS[0],
-    "offload_all": False,
 }
-"""Settings where the model's sizes or the GPU's memory are not known; `max_num_seqs` needs neither."""
+"""Settings where the model's sizes or the GPU's memory are not known: without offloading, with recomputation."""
 
 
 def choose_settings(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
@@ -110,36 +105,33 @@ def _with_update(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
 
     Recomputing is slower (382 TFLOP/s against 459), so it is chosen only where too few tokens fit without it.
     """
-    shape = plan.shape
-    state = plan.weights() + plan.share(3)
-    kept = shape.gathered(plan.compute_bytes, trained=not plan.lora) + (0.0 if plan.offload_all else state)
+    state = plan.weights() + (0.0 if plan.offload_all else plan.share(3))
+    kept = plan.shape.gathered(plan.compute_bytes, trained=not plan.lora) + state
     free = USABLE_FRACTION * plan.free - RESERVED.of(plan.free) - kept
-
-    logits = 0 if plan.fused else LOGIT_BYTES * shape.vocabulary
-    times = 2 if shape.parameters < SMALL_MODEL else 1
+    logits = 0 if plan.fused else LOGIT_BYTES * plan.shape.vocabulary
+    times = 2 if plan.shape.parameters < SMALL_MODEL else 1
 
     def fitting(most: int, recompute: bool) -> int:
         token, picture = plan.activations(recompute)
         tokens = int(max(0.0, (free - picture) / (token + logits)))
         return min(times * most, tokens // TOKEN_MULTIPLE * TOKEN_MULTIPLE)
 
-    update, recompute = fitting(MAX_UPDATE_TOKENS, recompute=False), explicit.get("recompute")
+    recompute, given, fused = (explicit.get(name) for name in ("recompute", "update_tokens", "fused_adam"))
     if recompute is None:
-        recompute = update < max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
-    if recompute:
-        update = fitting(MAX_UPDATE_TOKENS, recompute=True)
+        least = max(MIN_TOKENS_WITHOUT_RECOMPUTE, 2 * plan.longest)
+        recompute = fitting(MAX_UPDATE_TOKENS, recompute=False) < least
+    update = given or max(plan.longest, fitting(MAX_UPDATE_TOKENS, recompute))
     # Without gradients only one layer's activations are alive at a time: fewer bytes than `fitting` counts.
-    forward = fitting(MAX_FORWARD_TOKENS, recompute=True)
-    update = explicit.get("update_tokens") or max(plan.longest, update)
+    forward = given or max(plan.longest, fitting(MAX_FORWARD_TOKENS, recompute=True))
     plan = replace(
         plan,
         recompute=recompute,
         update_tokens=update,
         accumulates=not plan.tokens or plan.tokens > update,
-        forward_tokens=explicit.get("forward_tokens") or explicit.get("update_tokens") or max(plan.longest, forward),
-        fused_adam=bool(explicit.get("fused_adam")),
+        forward_tokens=explicit.get("forward_tokens") or forward,
+        fused_adam=bool(fused),
     )
-    return plan if explicit.get("fused_adam") is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
+    return plan if fused is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
 
 
 def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
@@ -167,12 +159,11 @@ def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
 
 def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int]]:
     """Tokens of a pass of vLLM and responses at once: from the fastest to what needs least memory."""
-    most = explicit.get("sequences") or max_num_seqs(plan.responses)
-    tokens = [max(size, plan.least_batched) for size in BATCHED_TOKENS]
-    if given := explicit.get("batched_tokens"):
-        tokens = [given]
-    fewer = [] if explicit.get("sequences") else [size for size in (256, 128, LEAST_AT_ONCE) if size < most]
-    return [(size, most) for size in dict.fromkeys(tokens)] + [(tokens[-1], size) for size in fewer]
+    given, at_once = explicit.get("batched_tokens"), explicit.get("sequences")
+    most = at_once or max_num_seqs(plan.responses)
+    tokens = [given] if given else list(dict.fromkeys(max(size, plan.least_batched) for size in BATCHED_TOKENS))
+    fewer = [] if at_once else [size for size in (256, 128, LEAST_AT_ONCE) if size < most]
+    return [(size, most) for size in tokens] + [(tokens[-1], size) for size in fewer]
 
 
 def _with_share(plan: MemoryPlan, explicit: float | None) -> MemoryPlan:
@@ -211,17 +202,22 @@ class Way:
     plan: MemoryPlan
 
 
+FASTER_LORA = 10
+"""Learning rates of adapters are about this many times those of all weights (docs/ALGORITHMS.md)."""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """What else decides which changes can be proposed."""
+    """The machine and the run, as far as they decide which changes can be proposed."""
 
     gpus: int  # GPUs of this machine; a way that needs more says "N such GPUs"
     lr: float = 1e-6
     engine: str = "verl"
 
-
-FASTER_LORA = 10
-"""Learning rates of adapters are about this many times those of all weights (docs/ALGORITHMS.md)."""
+    @property
+    def adapters(self) -> str:
+        """The variables that train adapters alone."""
+        return f"LORA_RANK={LORA_RANK} LR={FASTER_LORA * self.lr:g}"
 
 
 def ways_out(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way]:
@@ -231,80 +227,63 @@ def ways_out(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way
         plan: one that does not fit.
         explicit: the settings that were set; the first way replaces them by what `choose_settings` chooses.
     """
-    tried = (
-        Way(text, cost, choose_settings(way, kept))
-        for text, cost, way, kept in _changes(plan, explicit, machine)
-        if text
-    )
-    others = (_shorter(plan, explicit), *_more_gpus(plan, explicit, machine), _smaller(plan, explicit))
+    others = (_shorter(plan, explicit), _more_gpus(plan, explicit, machine), _smaller(plan, explicit))
     found: list[Way] = []
-    for way in chain((way for way in tried if fits(way.plan)), filter(None, others)):
+    for way in chain(_on_its_gpus(plan, explicit, machine), *others):
         known = {other.text.rstrip("248") for other in found}  # TENSOR_PARALLEL_SIZE=2 is nearer than 4
         is_more = any(set(other.text.split()) <= set(way.text.split()) for other in found)
-        if not is_more and way.text.rstrip("248") not in known:
+        if fits(way.plan) and not is_more and way.text.rstrip("248") not in known:
             found.append(way)
     return found
 
 
-Change = tuple[str, str, MemoryPlan, Explicit]
-"""What a user types, what it costs, the plan with it, and the settings that stay."""
-
-
-def _changes(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterator[Change]:
+def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterator[Way]:
     """Yield what could make a plan fit on its own GPUs, the cheapest first."""
-    on_host = {name: value for name, value in explicit.items() if name == "offload_all"}
-    chosen = choose_settings(plan, on_host)
-    new = {
-        name: getattr(chosen, name) for name, value in explicit.items() if value not in (None, getattr(chosen, name))
-    }
-    yield " ".join(f"{KEYS[name]}={str(value).lower()}" for name, value in new.items()), "", plan, on_host
+    of_strategy = {name: value for name, value in explicit.items() if name == "offload_all"}
+    chosen = choose_settings(plan, of_strategy)
+    new = {name: getattr(chosen, name) for name, value in explicit.items() if value is not None}
+    text = " ".join(f"{KEYS[name]}={str(value).lower()}" for name, value in new.items() if value != explicit[name])
+    if text:
+        yield Way(text, "", chosen)
     tensors = [size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size]
-    for size in tensors:
-        yield f"TENSOR_PARALLEL_SIZE={size}", _shared(size), replace(plan, tensor=size), explicit
+    shared = {f"TENSOR_PARALLEL_SIZE={size}": replace(plan, tensor=size) for size in tensors}
+    costs = "{tensor} GPUs share an engine of vLLM: fewer engines generate"
+    for text, way in shared.items():
+        yield Way(text, costs.format_map(vars(way)), choose_settings(way, explicit))
     if not plan.lora:
-        text, cost = _adapters(machine)
-        adapted = replace(plan, lora=LORA_RANK, keeps_weights_asleep=True)
         # FSDP2 shards a model with adapters, so that its weights may stay on the host.
-        free = {name: value for name, value in explicit.items() if name not in on_host or machine.engine != "verl"}
-        yield text, cost, adapted, free
-        for size in tensors:
-            yield f"{text} TENSOR_PARALLEL_SIZE={size}", f"{cost}; {_shared(size)}", replace(adapted, tensor=size), free
+        kept = {**explicit, "offload_all": None} if machine.engine == "verl" else explicit
+        cost = f"adapters alone are trained, at {FASTER_LORA} times the learning rate"
+        for text, way in {"": plan, **shared}.items():
+            after = choose_settings(replace(way, lora=LORA_RANK, keeps_weights_asleep=True), kept)
+            more = f"; {costs.format_map(vars(way))}" if text else ""
+            yield Way(f"{machine.adapters} {text}".strip(), cost + more, after)
     if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
         held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
         cost = f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds there a billion weights"
-        yield text, cost, plan, {**explicit, "offload_all": True}
+        yield Way(text, cost, choose_settings(plan, {**explicit, "offload_all": True}))
     if plan.weight_bytes > HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"
         text += " worker.actor.optim.strategy=adamw_bf16" * (machine.engine == "easyr1")
         cost = f"weights move only where a step changes them by a 256th: at LR={machine.lr:g} hardly one does"
-        yield text, cost, replace(plan, weight_bytes=HALF), explicit
+        yield Way(text, cost, choose_settings(replace(plan, weight_bytes=HALF), explicit))
 
 
-def _adapters(machine: Machine) -> tuple[str, str]:
-    rate = f"{FASTER_LORA * machine.lr:g}"
-    return f"LORA_RANK={LORA_RANK} LR={rate}", f"adapters alone are trained, at {FASTER_LORA} times the learning rate"
-
-
-def _shared(size: int) -> str:
-    return f"{size} GPUs share an engine of vLLM: fewer engines generate"
-
-
-def _shorter(plan: MemoryPlan, explicit: Explicit) -> Way | None:
-    """Return the longest response with which a plan fits, in eighths of the one that was asked for."""
+def _shorter(plan: MemoryPlan, explicit: Explicit) -> Iterator[Way]:
+    """Yield the longest response with which a plan fits, in eighths of the one that was asked for."""
     for eighth in range(7, 0, -1):
         response = (plan.longest - plan.prompt) * eighth // 8
         after = choose_settings(replace(plan, longest=plan.prompt + response), explicit)
         if response and fits(after):
-            return Way(f"MAX_RESPONSE_LENGTH={response}", "longer answers are cut", after)
-    return None
+            yield Way(f"MAX_RESPONSE_LENGTH={response}", "longer answers are cut", after)
+            return
 
 
-def _more_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way]:
-    """Return the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
-    ways: list[Way] = []
+def _more_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterator[Way]:
+    """Yield the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
+    most = 65
     for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
-        most = ways[0].plan.ranks if ways else 65
         counts = (count for count in (1, 2, 4, 8, 16, 32, 64) if plan.ranks < count < most)
         tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
         for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
@@ -312,20 +291,20 @@ def _more_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[W
             if fits(after := choose_settings(more, explicit)):
                 text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
                 text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
-                text += "" if lora == plan.lora else f" {_adapters(machine)[0]}"
-                ways.append(Way(text, "" if count <= machine.gpus else f"{count} such GPUs", after))
+                text += "" if lora == plan.lora else f" {machine.adapters}"
+                yield Way(text, "" if count <= machine.gpus else f"{count} such GPUs", after)
+                most = count
                 break
-    return ways
 
 
-def _smaller(plan: MemoryPlan, explicit: Explicit) -> Way | None:
-    """Return the largest listed model that fits as this one is trained; it reads images if this one does."""
+def _smaller(plan: MemoryPlan, explicit: Explicit) -> Iterator[Way]:
+    """Yield the largest listed model that fits as this one is trained; it reads images if this one does."""
     shapes = {name: each for name in published() if (each := published_shape(name)) is not None}
     for name, shape in sorted(shapes.items(), key=lambda item: -item[1].parameters):
         is_alike = bool(shape.vision) == bool(plan.shape.vision) and shape.parameters < plan.shape.parameters
         if is_alike and fits(after := choose_settings(replace(plan, shape=shape), explicit)):
-            return Way(f"MODEL_PATH={name}", "the largest listed model that fits", after)
-    return None
+            yield Way(f"MODEL_PATH={name}", "the largest listed model that fits", after)
+            return
 
 
 def max_num_seqs(responses: int) -> int:

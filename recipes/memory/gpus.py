@@ -22,9 +22,8 @@ DRIVER = 610 << 20
 @cache
 def nvidia_smi(*options: str) -> str:
     """Return what `nvidia-smi` prints; nothing where it is missing or does not answer."""
-    command = ["nvidia-smi", *options]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
+        return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -41,7 +40,6 @@ class Gpu:
 
     @property
     def free(self) -> int:
-        """Free bytes."""
         return self.total - self.used
 
     def __str__(self) -> str:
@@ -88,8 +86,7 @@ def visible_gpus(environ: Mapping[str, str]) -> int:
 
 def chosen_gpus() -> list[Gpu]:
     """Return the GPUs that this process may use, with their memory; empty if `nvidia-smi` shows none."""
-    names = visible_devices(os.environ)
-    every = gpus_here()
+    names, every = visible_devices(os.environ), gpus_here()
     if names is None:
         return every
     return [gpu for name in names for gpu in every if name == gpu.index or gpu.uuid.startswith(name)]
@@ -107,16 +104,13 @@ def described(text: str, where: str) -> list[Gpu]:
     """Return idle GPUs as text such as `1x24` (number, GB each) describes them. Raises RecipeError for other text."""
     found = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,2})", text)
     if not found:
-        raise RecipeError(
-            f"{text!r} is not a number of GPUs and the GB of each", where=where, fix="for instance 1x24 or 8x80"
-        )
+        what = f"{text!r} is not a number of GPUs and the GB of each"
+        raise RecipeError(what, where=where, fix="for instance 1x24 or 8x80")
     size = LABELS_MIB.get(found[2], int(found[2]) * 1_024 * 96 // 100) << 20
     return [Gpu(str(index), f"GPU-{index}", DRIVER, size) for index in range(int(found[1]))]
 
 
 def model() -> tuple[str, tuple[int, int]] | None:
     """Return name and compute capability of the first GPU; None where `nvidia-smi` does not tell."""
-    text = nvidia_smi("--query-gpu=name,compute_cap", "--format=csv,noheader")
-    name, _, capability = (text.splitlines() or [""])[0].rpartition(",")
-    major, _, minor = capability.strip().partition(".")
-    return (name.strip(), (int(major), int(minor))) if major.isdigit() and minor.isdigit() else None
+    found = re.match(r"(.+), (\d+)\.(\d+)", nvidia_smi("--query-gpu=name,compute_cap", "--format=csv,noheader"))
+    return (found[1], (int(found[2]), int(found[3]))) if found else None

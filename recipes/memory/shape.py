@@ -36,11 +36,9 @@ class Shape:
     @property
     def parameters(self) -> int:
         """Weights of embeddings, layers and vision tower; norms and biases are a thousandth of them."""
-        total = self.layers * self.layer_parameters + self.embedding_parameters
-        if self.vision:
-            hidden, intermediate, layers, _ = self.vision
-            total += layers * hidden * (4 * hidden + 3 * intermediate)
-        return total
+        hidden, intermediate, layers, _ = self.vision or (0, 0, 0, 0)
+        tower = layers * hidden * (4 * hidden + 3 * intermediate)
+        return self.layers * self.layer_parameters + self.embedding_parameters + tower
 
     @property
     def layer_parameters(self) -> int:
@@ -61,9 +59,8 @@ class Shape:
         """Bytes of what FSDP gathers whole on each GPU: two layers, embedding and head; if they are trained, also the
         gradients of one layer, embedding and head, in the compute dtype and in float32."""
         gradients = (compute_bytes + 4) * trained
-        return (2 * compute_bytes + gradients) * self.layer_parameters + (
-            compute_bytes + gradients
-        ) * self.embedding_parameters
+        ends = (compute_bytes + gradients) * self.embedding_parameters
+        return (2 * compute_bytes + gradients) * self.layer_parameters + ends
 
     def layer_activations(self, liger: bool = True) -> float:
         """Bytes of activations that a token holds in one layer of a dense decoder, in 16 bits.
@@ -79,19 +76,14 @@ class Shape:
     def activations(self, recompute: bool, image_share: float = 0.0, liger: bool = True) -> float:
         """Bytes of activations that a token holds until the backward pass reaches it.
 
-        Args:
-            recompute: whether the backward pass computes layers again.
-            image_share: share of the tokens that stand for a part of an image, which the vision tower sees.
-            liger: whether liger's kernels take the place of transformers' own.
+        With `recompute` that pass computes layers again; `image_share` of the tokens stand for a part of an image.
         """
         total = _kept(self.layer_activations(liger), self.hidden, self.layers, recompute) + 8 * self.hidden
         return total + image_share * self.image_activations(recompute)
 
     def image_activations(self, recompute: bool) -> float:
         """Bytes of activations that a token of an image holds in the vision tower."""
-        if self.vision is None:
-            return 0.0
-        hidden, intermediate, layers, patches = self.vision
+        hidden, intermediate, layers, patches = self.vision or (0, 0, 0, 0)
         return patches * _kept(2 * (8 * hidden + 3 * intermediate), hidden, layers, recompute)
 
 
@@ -113,8 +105,7 @@ def shape(folder: Path | None) -> Shape | None:
 
 def published_shape(name: str) -> Shape | None:
     """The shape of a model on a hub by its name, for a model that was not fetched yet; None if it is not listed."""
-    config = published_config(name)
-    return shape_of(config) if config else None
+    return shape_of(config) if (config := published_config(name)) else None
 
 
 def published_config(name: str) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
-from recipes.settings.keys import Resolved
-from recipes.settings.layers import flatten, known_name, merge, settings_of, validated
+from recipes.settings import Resolved, flatten, known_name, merge, settings_of, validated
 from recipes.yaml_text import read, shown_path
 
 
@@ -195,7 +195,7 @@ def resolve(
     settings = []
     for file in [RECIPE] if preset is None else [RECIPE, FOLDER / f"{preset}.yaml"]:
         settings += settings_of(PointerRecipe, read(file), Source("recipe", shown_path(file)))
-    name = known_name(PointerRecipe, "docs/POINTER_SELECTOR.md", named_elsewhere=TOP_K)
+    name = partial(known_name, schema=PointerRecipe, documentation="docs/POINTER_SELECTOR.md", named_elsewhere=TOP_K)
     settings += variable_settings(os.environ if environ is None else environ, PointerRecipe)
     settings += argument_settings(arguments, name, PointerRecipe)
     values, sources = merge(PointerRecipe, settings)

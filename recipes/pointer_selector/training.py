@@ -26,7 +26,7 @@ from recipes.pointer_selector.config import GrpoConfig, PointerRecipe
 from recipes.pointer_selector.dataset import Batch, Prepared, collate, shot_num
 from recipes.pointer_selector.evaluation import TRAINING, VALIDATION, logged_log_probs, validate
 from recipes.pointer_selector.selector import PointerPolicy
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 
 PROGRESS = "progress.json"
 KL_LOW, KL_HIGH = 0.01, 0.1

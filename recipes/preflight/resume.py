@@ -43,7 +43,7 @@ from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, w
 from recipes.paths import run_dir
 from recipes.rewards.identity import named_files, reward_files
 from recipes.runs.folder import Change, add_changes, set_aside
-from recipes.settings.layers import VERL
+from recipes.settings import VERL
 
 TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, WEIGHTS = "training rows", "validation rows", "reward", "ranks", "model"
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (

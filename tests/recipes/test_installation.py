@@ -1,4 +1,4 @@
-"""What the set-up script asks: which pins hold, what is half installed; and how a script finds the environment."""
+"""Questions of the set-up script: which pins hold, what is half installed; and how a script finds the environment."""
 
 import os
 import re

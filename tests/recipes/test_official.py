@@ -4,7 +4,7 @@ from recipes.config import load
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.verl import translation as verl
 from recipes.official import compare, examples, names
-from recipes.settings.layers import nest
+from recipes.settings import nest
 from recipes.yaml_text import dump
 from tests.mistakes import mistake
 

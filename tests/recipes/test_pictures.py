@@ -1,4 +1,4 @@
-"""What a row may hold as a picture, and what the others are told."""
+"""Forms in which a row may hold a picture, and the answers to all others."""
 
 import base64
 import io

@@ -19,7 +19,7 @@ from recipes.engines import versions
 from recipes.engines.verl import upstream
 from recipes.paths import ROOT
 from recipes.pointer_selector import config as pointer_selector
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 from recipes.yaml_text import flow
 
 

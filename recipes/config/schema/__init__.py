@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe, template_text
 from recipes.config.schema.worker import module_names, verl_loss
-from recipes.settings.keys import Leaf, Section, Setting, Source, key, leaves
+from recipes.settings import Leaf, Section, Setting, Source, key, leaves
 
 __all__ = [
     "BY_CONVERSION",

@@ -11,7 +11,7 @@ from pydantic import PrivateAttr, field_validator
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
-from recipes.settings.keys import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
+from recipes.settings import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -25,11 +25,8 @@ def template_text(path: str | None) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise RecipeError(
-            f"cannot read the chat template: {error.strerror}",
-            where=f"data.override_chat_template: {path}",
-            fix="name a file that exists",
-        ) from error
+        what, where = f"cannot read the chat template: {error.strerror}", f"data.override_chat_template: {path}"
+        raise RecipeError(what, where=where, fix="name a file that exists") from error
 
 
 def _count(number: int) -> int:
@@ -86,7 +83,7 @@ class Data(Section):
     )
     """Jinja file that wraps the prompt, with the row's columns (EasyR1's finished rows: content alone)"""
     override_chat_template: str | None = key(
-        None, verl="actor_rollout_ref.model.custom_chat_template", convert=template_text, path="input"
+        None, verl="{model}.custom_chat_template", convert=template_text, path="input"
     )
     """Jinja file that replaces the model's chat template"""
     enable_thinking: bool | None = key(
@@ -132,7 +129,7 @@ VERL_ESTIMATORS = tuple(name for name in get_args(AdvantageEstimator) if name !=
 
 KlPenalty = Literal["kl", "abs", "mse", "low_var_kl", "full", "kl+", "low_var_kl+"]
 VERL_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "kl+", "low_var_kl+")  # "full" raises NotImplementedError there
-EASYR1_PENALTIES = ("kl", "abs", "mse", "low_var_kl", "full")
+PENALTIES = {"verl": VERL_PENALTIES, "easyr1": ("kl", "abs", "mse", "low_var_kl", "full")}
 
 
 class Algorithm(Section):
@@ -149,35 +146,31 @@ class Algorithm(Section):
     )
     """divide the group's advantages by its standard deviation (false: Dr.GRPO)"""
     disable_kl: bool = key(
-        False, "DISABLE_KL", verl=("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss"), computed=True
+        False, "DISABLE_KL", verl=("algorithm.use_kl_in_reward", "{actor}.use_kl_loss"), computed=True
     )
     """no KL term and no reference model"""
-    use_kl_loss: bool = key(False, "USE_KL_LOSS", verl="actor_rollout_ref.actor.use_kl_loss")
+    use_kl_loss: bool = key(False, "USE_KL_LOSS", verl="{actor}.use_kl_loss")
     """KL is a term of the loss; false: it is taken from the reward"""
     use_kl_in_reward: bool | None = key(None, computed=True, engines=ONLY_VERL)
     """subtract KL from the reward; null: if it is not in the loss; true together with use_kl_loss: in both"""
     kl_penalty: KlPenalty = key(
-        "kl",
-        "KL_PENALTY",
-        verl=("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"),
-        computed=True,
-        values_on={"verl": VERL_PENALTIES, "easyr1": EASYR1_PENALTIES},
+        "kl", "KL_PENALTY", verl=("algorithm.kl_penalty", "{actor}.kl_loss_type"), computed=True, values_on=PENALTIES
     )
     """estimator of KL; kl (k1) is right in the reward, low_var_kl (k3) in the loss"""
     kl_coef: float = key(
-        1e-3, "KL_COEF", verl=("algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.kl_loss_coef"), computed=True, ge=0
+        1e-3, "KL_COEF", verl=("algorithm.kl_ctrl.kl_coef", "{actor}.kl_loss_coef"), computed=True, ge=0
     )
     """weight of KL, wherever it acts"""
     kl_loss_coef: float | None = key(
-        None, "KL_LOSS_COEF", verl="actor_rollout_ref.actor.kl_loss_coef", computed=True, ge=0, needs="use_kl_loss"
+        None, "KL_LOSS_COEF", verl="{actor}.kl_loss_coef", computed=True, ge=0, needs="use_kl_loss"
     )
     """weight of KL in the loss; null: kl_coef"""
     kl_loss_type: KlPenalty | None = key(
         None,
         "KL_LOSS_TYPE",
-        verl="actor_rollout_ref.actor.kl_loss_type",
+        verl="{actor}.kl_loss_type",
         computed=True,
-        values_on={"verl": (None, *VERL_PENALTIES), "easyr1": (None, *EASYR1_PENALTIES)},
+        values_on={engine: (None, *values) for engine, values in PENALTIES.items()},
         needs="use_kl_loss",
     )
     """estimator of KL in the loss; null: kl_penalty"""
@@ -238,11 +231,9 @@ class Trainer(Section):
     """keep the checkpoint with the best validation as best/, whatever save_limit says"""
     stop_on_nan: bool = key(True, resume="setting", launcher=True)
     """end a run whose loss, gradient or weights are no numbers, before it saves them"""
-    save_model_only: bool = key(
-        False, verl="actor_rollout_ref.actor.checkpoint.save_contents", computed=True, resume="content"
-    )
+    save_model_only: bool = key(False, verl="{actor}.checkpoint.save_contents", computed=True, resume="content")
     """leave optimiser, schedule and random state out of checkpoints; a run that goes on from one begins these anew"""
-    save_hf_model: bool = key(True, verl="actor_rollout_ref.actor.checkpoint.save_contents", computed=True)
+    save_hf_model: bool = key(True, verl="{actor}.checkpoint.save_contents", computed=True)
     """write the whole model to actor/huggingface, for vLLM and transformers"""
     save_checkpoint_path: str | None = key(
         None, "CHECKPOINT_DIR", verl="trainer.default_local_dir", path="output", resume="place"

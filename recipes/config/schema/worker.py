@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recipes.settings.keys import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
+from recipes.settings import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
 
 Precision = Literal["fp32", "bf16", "fp16"]
 VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -92,13 +92,13 @@ class Optim(Section):
     fused: bool | None = key(
         False,
         left_open=True,
-        verl="{role}.optim.override_optimizer_config.fused",
+        verl="{actor}.optim.override_optimizer_config.fused",
         computed=True,
         engines=ONLY_VERL,
         resume="setting",
     )
     """AdamW in one kernel, without a copy of the weights; null: on if a GPU's memory is short"""
-    lr_warmup_ratio: float = key(0.0, "LR_WARMUP_RATIO", verl="{role}.optim.lr_warmup_steps_ratio", ge=0, le=1)
+    lr_warmup_ratio: float = key(0.0, "LR_WARMUP_RATIO", verl="{actor}.optim.lr_warmup_steps_ratio", ge=0, le=1)
     """share of the steps in which the rate rises"""
     lr_warmup_steps: int | None = key(None, "LR_WARMUP_STEPS", convert=lambda value: -1 if value is None else value)
     """steps in which the rate rises from 0; null: by lr_warmup_ratio"""
@@ -191,7 +191,6 @@ class Reward(Section):
     overlong_buffer: OverlongBuffer = OverlongBuffer()
 
 
-ROLLOUT = "actor_rollout_ref.rollout"
 key_of_tools = partial(key, engines=ONLY_VERL, needs="tools", resume="content")
 
 
@@ -239,7 +238,7 @@ class Rollout(Section):
     """no CUDA graphs: slower, starts sooner, takes less memory"""
     enable_chunked_prefill: bool = key(True)
     """split long prompts while others decode (EasyR1's own default is false)"""
-    tensor_parallel_size: int = key(2, "TENSOR_PARALLEL_SIZE", verl=f"{ROLLOUT}.tensor_model_parallel_size", gt=0)
+    tensor_parallel_size: int = key(2, "TENSOR_PARALLEL_SIZE", verl="{rollout}.tensor_model_parallel_size", gt=0)
     """GPUs that share one vLLM engine"""
     max_num_batched_tokens: int | None = key(8192, left_open=True, gt=0)
     """most tokens in one forward pass of vLLM; null: 16,384, or fewer if a GPU's memory is short"""
@@ -253,19 +252,19 @@ class Rollout(Section):
     """batch sizes with a CUDA graph; null: some up to max_num_seqs on GPUs"""
     calculate_log_probs: bool = key(True, engines=ONLY_VERL)
     """compare vLLM's log-probabilities with the trainer's (rollout_corr/kl)"""
-    engine_kwargs: dict[str, Any] = key(dict, verl=f"{ROLLOUT}.engine_kwargs.vllm", engines=ONLY_VERL)
+    engine_kwargs: dict[str, Any] = key(dict, verl="{rollout}.engine_kwargs.vllm", engines=ONLY_VERL)
     """further arguments of vLLM's engine"""
     tools: str | None = key(None, "TOOLS", verl=(), computed=True, path="input", engines=ONLY_VERL, resume="content")
     """Python file whose functions the model may call (docs/TOOLS.md); their texts are not trained"""
-    tool_format: str = key_of_tools("hermes", "TOOL_FORMAT", verl=f"{ROLLOUT}.multi_turn.format")
+    tool_format: str = key_of_tools("hermes", "TOOL_FORMAT", verl="{rollout}.multi_turn.format")
     """how calls are written: hermes (<tool_call>{"name": ..., "arguments": ...}</tool_call>), one of verl's others, or
     one that the tools' file registers"""
-    max_turns: int = key_of_tools(8, "MAX_TURNS", verl=f"{ROLLOUT}.multi_turn.max_assistant_turns", gt=0)
+    max_turns: int = key_of_tools(8, "MAX_TURNS", verl="{rollout}.multi_turn.max_assistant_turns", gt=0)
     """turns of the model in a response; a call in the last one is not run"""
     tool_seconds: float = key_of_tools(10.0, verl=(), computed=True, gt=0)
     """seconds after which a call has failed"""
     max_tool_characters: int = key_of_tools(
-        1024, verl=f"{ROLLOUT}.multi_turn.max_tool_response_length", gt=len("... (cut)")
+        1024, verl="{rollout}.multi_turn.max_tool_response_length", gt=len("... (cut)")
     )
     """characters of a tool's answer, which is cut at its end"""
 
@@ -284,38 +283,38 @@ class Actor(Section):
 
     strategy: Literal["fsdp", "fsdp2"] = key(
         "fsdp",
-        verl=("{role}.strategy", "{fsdp}.strategy"),
+        verl=("{actor}.strategy", "{fsdp}.strategy"),
         values_on={"easyr1": ("fsdp",)},
         fixed="FSDP 1 and 2 write weights in different forms",
     )
     """FSDP version"""
     global_batch_size: int | None = key(
-        256, "GLOBAL_BATCH_SIZE PPO_MINI_BATCH_SIZE", left_open=True, verl="{role}.ppo_mini_batch_size", gt=0
+        256, "GLOBAL_BATCH_SIZE PPO_MINI_BATCH_SIZE", left_open=True, verl="{actor}.ppo_mini_batch_size", gt=0
     )
     """prompts (not responses) an update sees; null: all of a step's"""
     micro_batch_size_per_device_for_update: int | None = key(
         4,
         "MICRO_BATCH_SIZE MICRO_BATCH_SIZE_FOR_UPDATE",
         left_open=True,
-        verl="{role}.ppo_micro_batch_size_per_gpu",
+        verl="{actor}.ppo_micro_batch_size_per_gpu",
         gt=0,
         resume="setting",
     )
     """responses in one forward and backward pass of a GPU; unused by verl where a token budget fills the passes, as on
     GPUs; null: 4, or the largest number below 4 that divides a GPU's responses of an update"""
-    max_grad_norm: float = key(1.0, "MAX_GRAD_NORM", verl="{role}.optim.clip_grad", gt=0)
+    max_grad_norm: float = key(1.0, "MAX_GRAD_NORM", verl="{actor}.optim.clip_grad", gt=0)
     """gradients are clipped to this norm"""
     ppo_epochs: int = key(1, "PPO_EPOCHS", gt=0)
     """passes over a step's responses"""
     padding_free: bool = key(True, "PADDING_FREE", verl="{model}.use_remove_padding", resume="setting")
     """pack responses without padding"""
-    dynamic_batching: bool = key(True, verl="{role}.use_dynamic_bsz", resume="setting")
+    dynamic_batching: bool = key(True, verl="{actor}.use_dynamic_bsz", resume="setting")
     """fill micro-batches by tokens, up to max_token_len_per_device"""
     max_token_len_per_device: int | None = key(
-        None, verl="{role}.ppo_max_token_len_per_gpu", computed=True, engines=ONLY_VERL, gt=0, resume="setting"
+        None, verl="{actor}.ppo_max_token_len_per_gpu", computed=True, engines=ONLY_VERL, gt=0, resume="setting"
     )
     """tokens of a dynamic micro-batch; null: as many as fit a GPU (verl), or micro-batch size x (prompt + response)"""
-    ulysses_size: int = key(1, verl="{role}.ulysses_sequence_parallel_size", gt=0, resume="setting")
+    ulysses_size: int = key(1, verl="{actor}.ulysses_sequence_parallel_size", gt=0, resume="setting")
     """GPUs that share one sequence"""
     model: Model = Model()
     optim: Optim = Optim()
@@ -325,10 +324,7 @@ class Actor(Section):
         16,
         "MICRO_BATCH_SIZE_FOR_EXPERIENCE",
         left_open=True,
-        verl=(
-            "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
-            "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
-        ),
+        verl=("{rollout}.log_prob_micro_batch_size_per_gpu", "{ref}.log_prob_micro_batch_size_per_gpu"),
         gt=0,
         resume="setting",
     )
@@ -345,26 +341,21 @@ class Actor(Section):
     loss_scale_factor: int | None = key(None, engines=ONLY_VERL, gt=0)
     """constant length that seq-mean-token-sum-norm (Dr.GRPO) divides by; null: data.max_response_length"""
     loss_type: LossType = key(
-        "default", verl="{role}.policy_loss.loss_mode", convert=verl_loss, values_on={"easyr1": EASYR1_LOSSES}
+        "default", verl="{actor}.policy_loss.loss_mode", convert=verl_loss, values_on={"easyr1": EASYR1_LOSSES}
     )
     """policy loss (default: PPO's clip)"""
     entropy_coeff: float = key(0.0, "ENTROPY_COEFF", engines=ONLY_VERL)
     """weight of the entropy bonus"""
     max_token_len_per_device_for_experience: int | None = key(
         None,
-        verl=(
-            "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
-            "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
-        ),
+        verl=("{rollout}.log_prob_max_token_len_per_gpu", "{ref}.log_prob_max_token_len_per_gpu"),
         computed=True,
         engines=ONLY_VERL,
         gt=0,
         resume="setting",
     )
     """as max_token_len_per_device, for log-probabilities; null: as many as fit a GPU (verl), or as that key says"""
-    use_fused_kernels: bool = key(
-        False, verl="actor_rollout_ref.model.use_fused_kernels", engines=ONLY_VERL, resume="setting"
-    )
+    use_fused_kernels: bool = key(False, verl="{model}.use_fused_kernels", engines=ONLY_VERL, resume="setting")
     """the head's product and log-probabilities in one step, in Triton or PyTorch, without all logits in memory"""
     recompute_old_log_probs: bool | None = key(True, verl=(), computed=True, engines=ONLY_VERL)
     """compute the policy's log-probabilities in a pass before the update too; null: only where the update's own cannot

@@ -15,7 +15,7 @@ from recipes import paths
 from recipes.config import Recipe
 from recipes.config.gpus import PACKED_ATTENTION
 from recipes.memory.shape import Shape, shape
-from recipes.settings.keys import require_resolved
+from recipes.settings import require_resolved
 
 PACKAGE = "recipes.engines.cpu"
 SITE = Path(__file__).with_name("site")

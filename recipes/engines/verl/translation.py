@@ -23,8 +23,7 @@ from recipes.engines.verl import tools
 from recipes.errors import RecipeError
 from recipes.paths import run_dir, split_function
 from recipes.rewards.loading import file_for_verl
-from recipes.settings.keys import require_resolved
-from recipes.settings.layers import flatten
+from recipes.settings import flatten, require_resolved
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
 EXTERNAL = "actor_rollout_ref.model.external_lib"

@@ -9,7 +9,7 @@ from recipes.config.accounting import accounting
 from recipes.config.checks import check
 from recipes.config.schema import Recipe
 from recipes.errors import RecipeError
-from recipes.settings.layers import validated
+from recipes.settings import validated
 
 
 def recipe_of(step, update, n, gpus, micro, dynamic=False, **others):

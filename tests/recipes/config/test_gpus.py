@@ -1,4 +1,4 @@
-"""What GPUs decide: how many there are, and kernels; and loggers with a login at W&B."""
+"""Number and kernels of GPUs, and loggers with a login at W&B."""
 
 import subprocess
 import sys

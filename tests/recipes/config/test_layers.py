@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from recipes import yaml_text
 from recipes.config.schema import Recipe
 from recipes.paths import CONFIGS
-from recipes.settings.layers import flatten, nest, validated
+from recipes.settings import flatten, nest, validated
 
 
 @pytest.mark.parametrize(

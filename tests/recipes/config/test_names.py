@@ -1,4 +1,4 @@
-"""What is no key is answered with the full name of the one that may be meant."""
+"""A name that is no key is answered with the full name of the one that may be meant."""
 
 import pytest
 

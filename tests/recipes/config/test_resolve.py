@@ -14,7 +14,7 @@ from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.paths import ROOT
 from recipes.runs.summary import in_words
-from recipes.settings.layers import settings_of
+from recipes.settings import settings_of
 from recipes.yaml_text import read
 from tests.mistakes import mistake
 

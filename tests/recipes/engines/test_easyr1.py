@@ -21,7 +21,7 @@ from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
 from recipes.paths import CONFIGS
 from recipes.rewards import easyr1 as reward
-from recipes.settings.layers import flatten, nest
+from recipes.settings import flatten, nest
 from recipes.yaml_text import dump, parse, read
 from tests.mistakes import mistake
 

@@ -15,7 +15,7 @@ from recipes.config.names import verl_defaults
 from recipes.config.schema import Recipe, leaves
 from recipes.engines.verl import translation as verl
 from recipes.paths import CONFIGS, ROOT
-from recipes.settings.layers import flatten
+from recipes.settings import flatten
 
 MACHINES = sorted(path.stem for path in (CONFIGS / "hardware").glob("*.yaml"))
 

@@ -12,7 +12,7 @@ from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.engines.verl.translation import translate
 from recipes.paths import ROOT
-from recipes.settings.layers import Source, validated
+from recipes.settings import Source, validated
 from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
