@@ -114,11 +114,12 @@ def _remembering(render: Callable[..., list[int]]) -> Callable[..., list[int]]:
 
     def rendered(messages: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
         said = f"{add_generation_prompt} {messages}"
-        if said not in known:
+        tokens = known.get(said)
+        if tokens is None:
             if len(known) >= REMEMBERED:
                 known.clear()
-            known[said] = render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
-        return list(known[said])
+            tokens = known[said] = render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        return list(tokens)
 
     return rendered
 
