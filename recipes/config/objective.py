@@ -11,10 +11,8 @@ from recipes.errors import RecipeError
 
 Place = Literal["reward", "loss"]
 NO_KL = "algorithm.disable_kl"
-OF_KL = tuple(
-    f"algorithm.{name}"
-    for name in ("use_kl_loss", "use_kl_in_reward", "kl_coef", "kl_penalty", "kl_loss_coef", "kl_loss_type")
-)
+PLACES_OF_KL = ("algorithm.use_kl_loss", "algorithm.use_kl_in_reward")
+OF_KL = (*PLACES_OF_KL, *(f"algorithm.{name}" for name in ("kl_coef", "kl_penalty", "kl_loss_coef", "kl_loss_type")))
 """Keys that nothing reads where `NO_KL` is true."""
 OLD_PASS = "worker.actor.recompute_old_log_probs"
 LOW, HIGH = "worker.actor.clip_ratio_low", "worker.actor.clip_ratio_high"
@@ -120,7 +118,7 @@ def remarks(recipe: Recipe) -> Iterator[str]:
         if gradient := NO_PENALTY.get((estimator, place)):
             yield f"KL in the {place} by {estimator} has {gradient} ({SOURCES}); use {BETTER[place]}"
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
-    placed = any(recipe.source_of(key).chosen for key in (NO_KL, *OF_KL[:2]))
+    placed = any(recipe.source_of(key).chosen for key in (NO_KL, *PLACES_OF_KL))
     if "reward" in acting and divided and placed and not algorithm.online_filtering:
         yield (
             "KL in the reward is divided by the group's standard deviation: in a group of equal scores nothing but KL "

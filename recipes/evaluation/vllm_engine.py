@@ -48,9 +48,8 @@ class Engine:
     tensor_parallel_size: int = 1  # GPUs per engine
     gpu_memory_utilization: float = 0.85  # share of their memory
     chat_template: str = ""  # text that replaces the model's, the recipe's `data.override_chat_template`
-    processor: dict[str, int] = field(
-        default_factory=dict
-    )  # the recipe's limits on an image's size, if there are images
+    # The recipe's limits on an image's size, where there are images.
+    processor: dict[str, int] = field(default_factory=dict)
     on_white: bool = True  # whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency
     prompt_tokens: int | None = None  # longest prompt that is asked, as in training; None: as the model has room
     compilation: dict[str, Any] | None = None  # the recipe's `compilation_config` on GPUs; None: vLLM's own
