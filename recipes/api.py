@@ -109,7 +109,7 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
         value = _filed(name, given, evaluations() / "python")
         values[name] = value if isinstance(value, int | float | None) else _typed(name, value)
         if name in ("run", "data", "filter_out", "output_dir") and value is not None:
-            values[name] = Path(values[name])
+            values[name] = Path(str(values[name]))
     words = [word for word in (_typed("task", task or ""), "analyse" if analyse else "reward") if word]
     result, folder = run_evaluation(Options(arguments=words, **values))
     print(f"report: {relative_to_cwd(folder / 'report.html')}")

@@ -55,8 +55,9 @@ def names() -> list[str]:
 
 
 def examples(requested: Iterable[str]) -> list[Official]:
-    """The examples that `--against` names: `easyr1`, `easyr1:7b`, `verl:qwen3_8b_gsm8k`; each once, in order."""
-    return [_read(name) for name in dict.fromkeys(name for text in requested for name in _full_names(text))]
+    """The examples that `--against` names: `easyr1`, `easyr1:7b,verl:qwen3_8b_gsm8k`; each once, in order."""
+    parts = (part.strip() for text in requested for part in text.split(","))
+    return [_read(name) for name in dict.fromkeys(name for part in parts for name in _full_names(part))]
 
 
 def _full_names(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from recipes.config.schema.worker import VERL_PRECISIONS
 from recipes.config.variables import CONTROLS, known_elsewhere, options, table
 from recipes.errors import RecipeError, did_you_mean
 from recipes.paths import CONFIGS
-from recipes.settings import EASYR1, NATIVES, VERL, flatten, groups, innermost, open_leaf
+from recipes.settings import EASYR1, NATIVES, VERL, VERL_GROUPS, flatten, groups, innermost, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 NATIVE, OF_EASYR1 = f"{VERL}.", f"{EASYR1}."
@@ -39,7 +39,7 @@ BACK: dict[str, Mapping[Any, Any]] = {
     "algorithm.filter_key": {"reward": "overall"},
     "trainer.max_try_make_batch": {None: -1, 0: -1},  # verl's 0 is no limit
     "trainer.save_limit": {None: -1},
-    "worker.actor.optim.lr_warmup_steps": {-1: None, 0: None},
+    "worker.actor.optim.lr_warmup_steps": {0: None},
     "worker.actor.fsdp.torch_dtype": _SHORT,
     "worker.actor.fsdp.mp_param_dtype": _SHORT,
     "worker.ref.fsdp.torch_dtype": _SHORT,
@@ -153,7 +153,9 @@ def _meant(setting: Setting, given: Mapping[str, Any]) -> Iterator[Setting]:
         yield Setting(setting.path, setting.value, source, spelled)
         return
     for path, meaning in keys.items():
-        typed = setting.value if meaning is value else flow(meaning) if source.by_user else meaning
+        typed = flow(meaning) if source.by_user and not isinstance(meaning, str) else meaning
+        if meaning is value and not (isinstance(value, str) and setting.value == flow(value)):
+            typed = setting.value  # as it was typed; what a mapping's entry is written as has YAML's quotes
         yield Setting(path, typed, source, spelled)
 
 
@@ -188,6 +190,8 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         return {"trainer.save_model_only": len(trainers) == 1, "trainer.save_hf_model": "hf_model" in value}
     known = next((each for each in (name, *groups(name)) if each in aliases()), name)
     path = aliases().get(known, name)
+    if path == "worker.actor.optim.lr_warmup_steps" and isinstance(value, int) and value < 0:
+        return {path: None}
     if path not in leaves(Recipe) or (known != name and not leaves(Recipe)[path].is_open):
         return None
     ours = next((ours for theirs, ours in BACK.get(path, {}).items() if theirs == value), value)
@@ -247,7 +251,8 @@ def _unknown(name: str, written: str, source: Source) -> RecipeError:
         return RecipeError(f"verl has no key {name}", where=source.where, fix=fix)
     whole = f"actor_rollout_ref.{name}"  # notes write verl's names without their first word
     of_option = options().get(name.rpartition(".")[2].lower())
-    of_verl = aliases().get(whole, whole) if _verl_has(whole) else ""
+    inside = (f"{VERL_GROUPS[each]}{name.removeprefix(each)}" for each in groups(name) if each in VERL_GROUPS)
+    of_verl = next((aliases().get(each, each) for each in (whole, *inside) if _verl_has(each)), "")
     meant = known_elsewhere(written) or of_verl or (of_option[0].path if of_option else "")
     fix = f"did you mean {meant}?" if meant else did_you_mean(name, [*leaves(Recipe), *verl_defaults()])
     return RecipeError(f"unknown key {name}", where=source.where, fix=fix or "see docs/CONFIGURATION_REFERENCE.md")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
-from recipes.settings import Name, flatten
+from recipes.settings import NATIVES, Name, flatten, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 OTHERS = "other_names.yaml"
@@ -139,7 +139,8 @@ def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseMod
     for key, text, words in read_arguments(arguments, schema):
         source = Source("argument", f"{'option' if words[0].startswith('--') else 'argument'} {' '.join(words)}")
         values = {key: text}
-        if key not in leaves(schema) and text.lstrip().startswith("{"):  # a group's, as `validation={n: 4}`
+        is_group = key not in leaves(schema) and open_leaf(schema, key) in (None, *NATIVES)
+        if is_group and text.lstrip().startswith("{"):  # `validation={n: 4}`
             tree = {key: parse(text)}
             values = {each: value if value is text else flow(value) for each, value in flatten(tree).items()}
         for each, value in values.items():

@@ -193,6 +193,23 @@ def resumable(folder: Path, expected: Expected) -> tuple[Checkpoint | None, list
     return None, problems
 
 
+def whole_model(folder: Path) -> Checkpoint | None:
+    """The last step whose model for vLLM and transformers is whole, whatever else of the step is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    for step in reversed(_step_folders(folder)):
+        checkpoint = checkpoint_at(folder, step)
+        files = sorted(checkpoint.model.glob("*.safetensors")) if checkpoint and checkpoint.model else []
+        try:
+            for file in files:
+                safe_open(file, framework="np")  # compares the file's size with its header
+        except (SafetensorError, OSError):
+            continue
+        if files:
+            return checkpoint
+    return None
+
+
 def go_on_from(checkpoint: Checkpoint, layout: Layout = VERL) -> None:
     """Have the engine resume from this checkpoint: write its step into the engine's tracker."""
     tracker = checkpoint.folder.parent / layout.tracker

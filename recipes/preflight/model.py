@@ -77,8 +77,8 @@ def _wrong(recipe: Recipe, key: PathKey) -> tuple[str, str] | None:
                 fix = f"make it: MODEL_PATH=<the model to start from> bash scripts/sft.sh {recipe.name}; or {fix}"
             return f"the model {folder} does not exist", fix
         if not model_config(folder).get("architectures"):
-            what = "config.json is missing, no JSON object, or names no architecture"
-            return f"{folder} is not a model: {what}", "give the folder of a causal language model"
+            what = "is no JSON object, or names no architecture" if (folder / "config.json").is_file() else "is missing"
+            return f"{folder} is not a model: config.json {what}", "give the folder of a causal language model"
         weights = weight_files(folder)
         if not weights:
             return f"{folder} has no weights (*.safetensors)", "fetch the model again, whole"

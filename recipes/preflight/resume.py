@@ -36,6 +36,7 @@ from recipes.engines.checkpoints import (
     resumable,
     saved_steps,
     step_of,
+    whole_model,
 )
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, write_whole
@@ -237,8 +238,10 @@ def start(recipe: Recipe) -> Start:
     if checkpoint is None:
         checkpoint, problems = resumable(place, expected)
         if checkpoint is None and problems:
-            what = f"no checkpoint is whole to go on from: {problems[0]}"
-            raise RecipeError(what, where=str(place), fix=_begin_anew(recipe))
+            model = whole_model(place)
+            known = f"; the model of step {model.step} is whole, for another run or an evaluation" if model else ""
+            what = f"no checkpoint is whole to go on from: {problems[0]}{known}"
+            raise RecipeError(what, where=str(place), fix=_begin_anew(recipe, model))
         if checkpoint is None:
             return Start(None, now=ours)
     elif damage := expected.damage(checkpoint):

@@ -253,6 +253,8 @@ def read(folder: Path) -> Run:
 def _relocated(recipe: Recipe, run: Path) -> Recipe:
     """The recipe with the paths of files that were moved, or copied, with the run's folder of artifacts."""
     dumps = Path(str(recipe.trainer.validation_data_dir))
+    if len(run.absolute().parents) < 2:
+        return recipe
     then, now = dumps.parents[min(2, len(dumps.parents) - 1)], run.absolute().parents[1]
     if dumps.parts[-3:] != ("runs", recipe.experiment, "validation") or then == now:
         return recipe

@@ -216,10 +216,13 @@ def dump_folder(run: Path, recipe: Recipe | None, kind: str) -> Path:
     return run / kind if is_own else Path(str(named))
 
 
-def read_validations(run: Path, recipe: Recipe | None, since: int = 0) -> tuple[dict[int, ScoredFile], list[str]]:
+def read_validations(
+    run: Path, recipe: Recipe | None, since: int = 0, most: int | None = None
+) -> tuple[dict[int, ScoredFile], list[str]]:
     """The validations that compare with the last one, by step, and a note on each other one.
 
-    `since` is the first step with the present reward and questions (`folder.compares_since`).
+    `since` is the first step with the present reward and questions (`folder.compares_since`). At most `most` are read,
+    evenly spaced; None reads all.
     """
     found = dump_folder(run, recipe, "validation").glob("*.jsonl")
     files = dict(sorted((int(file.stem), file) for file in found if file.stem.isdecimal()))
@@ -228,7 +231,10 @@ def read_validations(run: Path, recipe: Recipe | None, since: int = 0) -> tuple[
     if earlier := [step for step in files if step < since]:
         what = f"{counted(len(earlier), 'validation')}, the last of step {earlier[-1]}, left out"
         notes.append(f"{what}: the reward or the questions changed after step {since}")
-    for step in (step for step in files if step >= since):
+    steps = [step for step in files if step >= since]
+    if most and len(steps) > most:
+        steps = [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
+    for step in steps:
         try:
             dumps[step] = read_responses(files[step], images=may_show_images(recipe))
         except RecipeError as error:
@@ -305,6 +311,6 @@ def duration(seconds: float | None) -> str:
     """Seconds in a readable unit: `40 s`, `12 min`, `3.4 h`; a dash for None."""
     if seconds is None:
         return "-"
-    if seconds < 90:
+    if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 120 * 60 else f"{seconds / 3600:.1f} h"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 1500
 """The most characters that are shown of a prompt or a response: its last ones."""
-MOST_POINTS = 400
-"""The most points of a curve."""
+MOST_POINTS, MOST_VALIDATIONS = 400, 100
+"""The most points of a curve, and the most validations that are read for one."""
 MARKED = 60
 """Curves of at most so many points have a marker at each."""
 COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
@@ -37,7 +37,7 @@ COLOURS, STYLES = (BLUE, WEAK, SLATE, BAD, GOOD, INK), ("-", "--", ":")
 def write(folder: Path, output: Path) -> Path:
     """Write the report of the run in `folder` to `output`, whole or not at all. Returns its absolute path."""
     run = read(folder)
-    validations, notes = read_validations(folder, run.recipe, run.since)
+    validations, notes = read_validations(folder, run.recipe, run.since, MOST_VALIDATIONS)
     curve = {step: file.measures.mean for step, file in validations.items()}
     measure = next((file.measure for file in validations.values()), run.measure)
     found = findings_of(run)

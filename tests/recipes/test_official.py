@@ -24,6 +24,7 @@ RUN_LORA = {
 
 def test_an_example_of_verl_as_a_recipe_is_translated_to_what_its_launcher_sets(tmp_path):
     (example,) = examples(["verl:qwen3_8b_gsm8k_lora"])
+    assert examples(["easyr1, verl:8b"]) == examples(["easyr1", "verl:8b"])
     path = tmp_path / "official.yaml"
     path.write_text(
         dump(nest({key: example.values[key] for key in example.chosen & leaves(Recipe).keys()})), encoding="utf-8"

@@ -18,6 +18,10 @@ HERE = Source("argument", "here")
         ("actor.ppo_micro_batch_size_per_gpu", "worker.actor.micro_batch_size_per_device_for_update"),
         ("model.path", "worker.actor.model.model_path"),
         ("ignore_eos", "actor_rollout_ref.rollout.ignore_eos"),
+        # verl's names in EasyR1's groups
+        ("worker.rollout.val_kwargs.n", "worker.rollout.val_override_config.n"),
+        ("worker.rollout.free_cache_engine", "actor_rollout_ref.rollout.free_cache_engine"),
+        ("worker.actor.model.use_remove_padding", "worker.actor.padding_free"),
         # other words for one of its parts, and another program's
         ("num_generations", "--rollout_n"),
         ("optim.learning_rate", "worker.actor.optim.lr"),

@@ -123,11 +123,17 @@ def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
     arguments = ["worker.reward.reward_function_kwargs.credit.format=0.3", "+ray_kwargs.x=2"]
     native = {"actor_rollout_ref.rollout.ignore_eos": True}
     arguments += [
+        "worker.reward.reward_function_kwargs.weights={math.v1: 2, 3: 1}",
+        "actor_rollout_ref.model={path: '2024'}",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps=-5",
         "actor_rollout_ref.rollout.ignore_eos=true",
         "actor_rollout_ref.rollout.engine_kwargs.vllm.a.b=1",
     ]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
-    assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}}
+    weights = {"math.v1": 2, 3: 1}
+    assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}, "weights": weights}
+    assert recipe.worker.actor.model.model_path == "2024"
+    assert recipe.worker.actor.optim.lr_warmup_steps is None
     assert recipe.algorithm.kl_coef == 2e-3
     assert recipe.worker.rollout.engine_kwargs["a"] == {"b": 1}
     assert recipe.verl == {**native, "+ray_kwargs.x": 2}

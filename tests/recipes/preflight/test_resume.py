@@ -3,7 +3,9 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL, last_checkpoint
 from recipes.paths import run_dir
@@ -184,6 +186,16 @@ def test_a_damaged_last_step_is_passed_over_and_the_tracker_mended(make, refused
     assert last_checkpoint(resume.folder(make())).step == 1
     shutil.rmtree(resume.folder(make()) / "global_step_1" / "actor")
     refused("global_step_1")
+
+
+def test_where_no_step_is_whole_the_last_model_that_is_begins_another_run(make, refused):
+    saved = attempt(make())
+    next(saved.glob("actor/*")).unlink()
+    assert "MODEL_PATH" not in refused("no checkpoint is whole").fix
+    model = saved / "actor" / "huggingface"
+    model.mkdir(exist_ok=True)
+    save_file({"a": np.zeros(2)}, model / "model.safetensors")
+    assert f"MODEL_PATH={model}" in refused("the model of step 2 is whole").fix
 
 
 @pytest.mark.parametrize("damage", [lambda record: record.unlink(), lambda record: record.write_text("{")])

@@ -11,6 +11,7 @@ from recipes.config import load
 from recipes.engines.verl import translation as verl
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
+from recipes.rewards.loading import file_for_verl
 from recipes.rewards.metrics import logged_parts, reward_metrics
 
 FILE = """
@@ -97,7 +98,7 @@ def test_verl_loads_a_reward_that_imports_its_helper(path, monkeypatch):
     for words in ([f"--reward_func={path}:number"], ["--reward_func", f"{path}:number", f"{path}:acc"]):
         recipe = load("custom", arguments=words, environ={}, hardware="cpu")
         keys = verl.translate(recipe)
-        for name, value in verl._reward_variables(recipe).items():
+        for name, value in file_for_verl(str(path))[1].items():
             monkeypatch.setenv(name, value)
         names = {name: f"{place}.reward_kwargs.{name}" for name in ("rewards", "weights")}
         arguments = {name: keys[key] for name, key in names.items() if key in keys}
