@@ -26,6 +26,8 @@ def written(value: Any) -> Any:
 
 def in_json(text: str) -> list[Any] | dict[str, Any] | None:
     """The list or object that JSON writes as this text."""
+    if not text.lstrip().startswith(("[", "{")):  # ten times as fast as JSON's error
+        return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

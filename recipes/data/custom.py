@@ -114,10 +114,31 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     return [*others, {"role": "user", "content": question}]
 
 
+class _Written:
+    """A list or an object that is written as text, which it shows."""
+
+    _text: str  # with an underscore: in a template `column.text` is the object's own key
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class _WrittenList(_Written, list[Any]):
+    """A list."""
+
+
+class _WrittenObject(_Written, dict[str, Any]):
+    """An object."""
+
+
 def _column(value: Any) -> Any:
     """A column for a template, which goes through a list or an object that is written as text, and shows the text."""
     found = written(value)
-    return found if found is value else type("Column", (type(found),), {"__str__": lambda _: value})(found)
+    if found is value:
+        return value
+    column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
+    column._text = value
+    return column
 
 
 def _text(path: Path, key: str) -> str:

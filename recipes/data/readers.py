@@ -267,11 +267,11 @@ def whole(value: Any) -> Any:
 def _truth(value: Any, column: str) -> str:
     """The ground truth as text; numbers, lists and objects as JSON."""
     if value in ([], {}) or (isinstance(value, str) and not value.strip()):
-        raise RecipeError(f"{column} is empty")
+        raise RecipeError(f"{column} is {value!r}, which is empty")
     try:
         return value if isinstance(value, str) else json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:  # dates, an infinite number
-        raise RecipeError(f"{column} cannot be written as JSON: {error}") from error
+        raise RecipeError(f"{column} is {abbreviated(value)}, which JSON cannot write: {error}") from error
 
 
 def _id(value: Any) -> str:

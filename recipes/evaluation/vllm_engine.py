@@ -95,7 +95,6 @@ class VllmSampler:
         self._limit = positions(model) or UNBOUNDED
         self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
-        self._has_processor = bool(settings)
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
         self._rules = self._rules_of(engine.tools, max_tokens) if engine.tools else None
@@ -188,18 +187,19 @@ class VllmSampler:
         )
 
     def _needed_window(self, questions: Sequence[Question], max_tokens: int, data: Path | None) -> int:
-        most = (self._settings.prompt_tokens or self._limit) + max_tokens  # of what is asked
-        if self._rules or (self._images and most <= self._limit):
-            return min(self._limit, most)
-        of_pictures = self._picture_counter() if self._images and data and self._has_processor else lambda question: 0
+        limit, filtered = self._limit, self._settings.prompt_tokens is not None
+        if self._rules or (self._images and (filtered or not data)):  # what does not fit is not asked
+            return min(limit, (self._settings.prompt_tokens or limit) + max_tokens)
+        of_pictures = self._picture_counter() if self._images else lambda question: 0
         lengths = {
             question.row: length
             for question in (with_images(data, questions) if data else questions)
             if not self._is_too_long(length := len(self._tokens(question)) + of_pictures(question))
         } or {0: 0}
         longest = max(lengths, key=lambda row: lengths[row])
-        needed, limit = lengths[longest] + max_tokens, self._limit
-        if needed > limit:
+        needed = lengths[longest] + max_tokens
+        fits = lengths[longest] < limit if self._images else needed <= limit  # vLLM ends a response at the window
+        if not fits:
             pictures = " with its pictures" if self._images else ""
             fix = f"use --max_tokens {limit - lengths[longest]}" if lengths[longest] < limit else "drop that row"
             raise RecipeError(
@@ -211,11 +211,16 @@ class VllmSampler:
         return limit if self._images else needed
 
     def _picture_counter(self) -> Callable[[Question], int]:
-        """A function from a question to the tokens of its pictures beyond their marks, at the sizes that vLLM gets."""
+        """A function from a question to the tokens of its pictures beyond their marks, at the sizes that vLLM gets; 0
+        where the model's processor is its own code, or none."""
         from qwen_vl_utils.vision_process import smart_resize
         from transformers import AutoProcessor
 
-        counted = picture_tokens(AutoProcessor.from_pretrained(str(self._model)), self._settings.processor)
+        try:
+            processor = AutoProcessor.from_pretrained(str(self._model), trust_remote_code=False)
+        except (ValueError, OSError):
+            return lambda question: 0
+        counted = picture_tokens(processor, self._settings.processor)
 
         def count(question: Question) -> int:
             sizes = [(picture.height, picture.width) for picture in map(open_image, question.images)]
@@ -339,7 +344,7 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                 name, choice = output.request_id.rpartition(":")[0], output.outputs[0]
                 _logprob(choice, running[name][0].row, sampling)  # raises for weights that are broken
                 heard[name] = running[name][2].hear(choice.token_ids, choice.logprobs.logprobs)
-        for name, calls in zip(heard, awaited(_all(heard.values())), strict=True):
+        for name, calls in zip(heard, awaited(_all(heard.values())) if heard else (), strict=True):
             if calls:
                 called[name] = [rules.tools.call(call.name, call.arguments) for call in calls]
             else:

@@ -115,7 +115,7 @@ class Contract:
         self.place = f"{self._file}:{getattr(code, 'co_firstlineno', 0)} {getattr(function, '__name__', '')}"
         """The file, line and name of the function."""
         self._key = key
-        self._keys: set[str] = set()
+        self._keys: dict[str, set[str]] = {}
         self.one_kind = True
         """A part is a number always or a text always: verl averages it, and a text among numbers ends a validation."""
         self._texts: dict[str, bool] = {}  # name of a part -> whether it is a text
@@ -136,8 +136,7 @@ class Contract:
         except ValueError as error:
             raise self._error(f"the reward's {error}", response) from None
         keys = set(map(str, result))
-        self._keys = self._keys or keys
-        if missing := self._keys ^ keys:
+        if missing := self._keys.setdefault("all", keys) ^ keys:  # atomic: verl calls in several threads
             raise self._error(f"the reward's answers have {sorted(missing)} sometimes, and sometimes not", response)
         parts = {str(name): _plain(value) for name, value in result.items() if name not in {self._key, *ACCURACY}}
         for name, value in parts.items():

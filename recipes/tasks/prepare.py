@@ -70,7 +70,7 @@ def load_table(
             raise RecipeError(f"the local copy cannot be read: {error}", where=where, fix=fix) from error
     if missing := [column for column in columns if column not in table.column_names]:
         what = f"there is no column {', '.join(missing)}, only {', '.join(table.column_names)}"
-        raise RecipeError(what, where=source, fix=f"use a table with the columns of {repository}")
+        raise RecipeError(what, where=source, fix=f"use a table with {', '.join(columns)}, as {repository} has them")
     return table, source
 
 

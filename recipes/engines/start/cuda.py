@@ -57,9 +57,12 @@ def imports_without_cuda(cuda: ModuleType, name: str, capability: tuple[int, int
 
 
 def _refuse() -> None:
-    """Stand in for `torch.cuda._lazy_init`: raise, and print the stack, since a module may catch the exception."""
-    traceback.print_stack(file=sys.stderr)
-    raise CudaWhileImporting("CUDA was asked for while importing, and was refused")
+    """Stand in for `torch.cuda._lazy_init`: raise, and print the caller, since a module may catch the exception."""
+    frames = [each for each in traceback.extract_stack()[:-1] if "importlib" not in each.filename]
+    caller = next((each for each in reversed(frames) if "/torch/" not in each.filename), frames[-1])
+    found = f"CUDA was asked for while importing, by {caller.filename}:{caller.lineno} {caller.name}"
+    print(f"{found}, and was refused", file=sys.stderr, flush=True)
+    raise CudaWhileImporting(found)
 
 
 def why_children_lack_cuda() -> str | None:

@@ -8,9 +8,11 @@ seven has other tokens when its text is tokenised.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import re
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,16 +112,17 @@ class Rules:
 def _remembering(render: Callable[..., list[int]]) -> Callable[..., list[int]]:
     """Render what has been rendered before from memory: a prompt for its other responses, an answer such as `24`, and
     the stand-ins before an answer, by which verl finds its tokens; two thirds of a conversation's time without it."""
-    known: dict[str, list[int]] = {}
+    known: dict[bytes, array[int]] = {}  # a digest of what is said -> its tokens, four bytes each
 
     def rendered(messages: list[dict[str, Any]], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
-        said = f"{add_generation_prompt} {messages}"
+        said = hashlib.sha256(f"{add_generation_prompt} {messages}".encode("utf-8", "surrogatepass")).digest()
         tokens = known.get(said)
         if tokens is None:
             if len(known) >= REMEMBERED:
                 known.clear()
-            tokens = known[said] = render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
-        return list(tokens)
+            made = render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+            tokens = known[said] = array("I", made)
+        return tokens.tolist()
 
     return rendered
 

@@ -164,8 +164,8 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> 
     """The text that a call returns, or why it fails, and whether it failed."""
     try:
         result = function(**named)
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         return f"Error: the arguments do not fit {name}: {problems}", True
@@ -174,6 +174,10 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> 
     if not isinstance(result, str):
         return f"Error: {name} returned {type(result).__name__}, not a text", True
     return result, False
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
 
 
 def file_digest(file: str) -> str:

@@ -130,8 +130,8 @@ def test_mappings_are_merged_and_verls_own_keys_are_kept(write):
         "actor_rollout_ref.rollout.engine_kwargs.vllm.a.b=1",
     ]
     recipe = load(str(path), environ={"KL_COEF": "2E-3"}, hardware="gpu", arguments=arguments)
-    weights = {"math.v1": 2, 3: 1}
-    assert recipe.worker.reward.reward_function_kwargs == {"credit": {"format": 0.3, "numbers": 0.2}, "weights": weights}
+    given = recipe.worker.reward.reward_function_kwargs
+    assert given == {"credit": {"format": 0.3, "numbers": 0.2}, "weights": {"math.v1": 2, 3: 1}}
     assert recipe.worker.actor.model.model_path == "2024"
     assert recipe.worker.actor.optim.lr_warmup_steps is None
     assert recipe.algorithm.kl_coef == 2e-3

@@ -45,6 +45,7 @@ def test_pictures_that_do_not_fit_are_named_before_the_engine_starts(make_data, 
     assert "window of 2048" in error.what
     assert VllmSampler(model, questions, 8, replace(engine, processor={"max_pixels": 4000}), data)._window == 2048
     assert VllmSampler(model, questions, 8, replace(engine, prompt_tokens=100), data)._window == 108
+    assert VllmSampler(model, questions[:1], 3000, engine, data)._window == 2048, "vLLM ends a response at the window"
 
 
 def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, monkeypatch):

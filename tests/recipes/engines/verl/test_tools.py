@@ -23,6 +23,11 @@ from recipes.rewards.verl import checked
 TOOLS = '''
 import sys, time
 
+class Later:
+    def __await__(self):
+        yield from slowly().__await__()
+        return "awaited"
+
 def add(a: int, b: int = 1) -> str:
     """Add.
 
@@ -46,6 +51,8 @@ def misbehave(how: str) -> str:
         return "x" * 5000
     if how == "none":
         return None
+    if how == "later":
+        return Later()
     raise ValueError("y" * 5000)
 
 async def slowly() -> str:
@@ -76,6 +83,7 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("", "it is no JSON", "Error: this call cannot be read: it is no JSON", True),
         ("slowly", "{}", "done", False),
         ("misbehave", '{"how": "exit"}', "Error: misbehave raised SystemExit: 3", True),
+        ("misbehave", '{"how": "later"}', "awaited", False),
         ("misbehave", '{"how": "none"}', "Error: misbehave returned NoneType, not a text", True),
         ("misbehave", '{"how": "long"}', "x" * 91 + "... (cut)", False),
         ("misbehave", '{"how": "raise"}', "Error: misbehave raised ValueError: yyy", True),
