@@ -74,7 +74,7 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look a module up by its name
     try:
         loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # the next try begins anew
         del sys.modules[name]
         raise
     return module

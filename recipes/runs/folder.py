@@ -252,11 +252,11 @@ def read(folder: Path) -> Run:
 
 def _relocated(recipe: Recipe, run: Path) -> Recipe:
     """The recipe with the paths of files that were moved, or copied, with the run's folder of artifacts."""
-    dumps = Path(str(recipe.trainer.validation_data_dir))
-    if len(run.absolute().parents) < 2:
+    dumps, here = Path(str(recipe.trainer.validation_data_dir)), run.absolute()
+    if dumps.parts[-3:] != ("runs", recipe.experiment, "validation") or len(here.parents) < 2:
         return recipe
-    then, now = dumps.parents[min(2, len(dumps.parents) - 1)], run.absolute().parents[1]
-    if dumps.parts[-3:] != ("runs", recipe.experiment, "validation") or then == now:
+    then, now = dumps.parents[2], here.parents[1]
+    if then == now:
         return recipe
 
     def moved(path: str) -> str:
