@@ -198,7 +198,7 @@ def _draw_accuracies(axes: Any, result: Learning) -> None:
     for curve in result.curves:
         first = curve is result.curves[0]
         steps, scores = ([entry[name] for entry in curve.training] for name in ("step", "score"))
-        label = "score of the training responses (temperature 1)" if first else None
+        label = "score of the training responses, sampled" if first else None
         axes.plot(steps, scores, color=SLATE, linewidth=0.8 if several else 1.2, alpha=0.7, label=label)
         if several:
             values = [interval.value for interval in curve.validation.values()]
