@@ -188,7 +188,7 @@ def draw(result: Learning, path: Path) -> None:
                 axes[1].plot(*zip(*points, strict=True), style, color=BAD, label=label)
         if places:
             axes[1].set_ylabel("nats")
-            axes[1].legend(loc="upper left")
+            axes[1].legend(loc="best")
         axes[-1].set_xlabel("step")
         figure.savefig(path, format="svg", metadata={"Date": None})
 
@@ -212,8 +212,9 @@ def _draw_accuracies(axes: Any, result: Learning) -> None:
     else:
         label = "greedy accuracy on held-out questions, 95% interval"
         draw_means(axes, result.curves[0].validation, BLUE, label)
-    axes.set(ylim=(0, 1), ylabel="accuracy")
-    axes.legend(loc="lower right")
+    axes.set(ylabel="accuracy")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best")
 
 
 @app.command()
