@@ -90,8 +90,7 @@ def _loaded(file: str, digest: str) -> list[Any]:
     FUNCTION_TOOL_REGISTRY.clear()
     for tool in tools:
         shown = tool.tool_schema.function
-        tool.fn = _made(tool.name, tool.fn, file, functools.partial(_validated, shown.parameters.properties))
-        tool.name = shown.name
+        tool.name, tool.fn = shown.name, _made(tool.name, tool.fn, file, functools.partial(_validated, shown))
     if not tools:
         raise RecipeError("the tools' file has no public function", where=file, fix="define one")
     return tools
@@ -102,26 +101,24 @@ def _made(name: str, function: Callable[..., Any], file: str, made: Callable[...
         return made(function)
     except Exception as error:
         code = getattr(inspect.unwrap(function), "__code__", None)
-        raise RecipeError(
-            f"the function {name} can be no tool: {' '.join(str(error).split())}",
-            where=f"{file}:{code.co_firstlineno}" if code else file,
-            fix="give each parameter a type and a line under Args: in the docstring, or begin the name with _",
-        ) from error
+        what = f"the function {name} can be no tool: {' '.join(str(error).split())}"
+        fix = "give each parameter a type and a line under Args: in the docstring, or begin the name with _"
+        raise RecipeError(what, where=f"{file}:{code.co_firstlineno}" if code else file, fix=fix) from error
 
 
-def _validated(shown: dict[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def _validated(schema: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its arguments checked; transformers calls an Enum, a bare list, a date, a path an object."""
     parameters = inspect.signature(function).parameters.values()
     if unnamed := [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]:
         raise TypeError(f"a model gives arguments by name, and {', '.join(unnamed)} takes none")
     plain = inspect.isfunction(function) or inspect.ismethod(function)  # pydantic takes no others
     called: Any = validate_call(function if plain else functools.wraps(function)(lambda **named: function(**named)))
-    if objects := [name for name, each in shown.items() if each.type == "object"]:
-        schema = TypeAdapter(called).json_schema()
-        for name in objects:
-            found = schema["properties"][name]
-            found = schema["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
-            shown[name].type, shown[name].enum = found.get("type", "object"), found.get("enum")
+    if objects := {name: each for name, each in schema.parameters.properties.items() if each.type == "object"}:
+        known = TypeAdapter(called).json_schema()
+        for name, shown in objects.items():
+            found = known["properties"][name]
+            found = known["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+            shown.type, shown.enum = found.get("type", "object"), found.get("enum")
     return called
 
 

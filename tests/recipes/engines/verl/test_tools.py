@@ -260,7 +260,6 @@ def test_answers_are_one_message_where_the_template_takes_no_more(tools):
     ("text", "calls", "what"),
     [
         ("", [{"name": "add", "arguments": '{"a": 2}'}], ""),
-        (CALL, None, ""),
         (CALL[:-3], None, "</tool_call> is missing"),
         ("", [{"function": {"arguments": {}}}], "cannot be read"),
     ],
