@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from recipes.written import written
+
 OF_TRAINER = {
     "worker.actor.optim.lr": "optim.lr",
     "trainer.total_epochs": "trainer.total_epochs",
@@ -21,11 +23,14 @@ def messages_of(solution: Any) -> list[Message]:
     """The messages of a worked answer, which begin and end with the model's turn; empty where it has not this form.
 
     Parquet gives every struct of a column the keys of all, as null: a call's arguments are kept without these. A turn
-    that is a call alone has an empty text, which chat templates read.
+    that is a call alone has an empty text, which chat templates read; arguments that are JSON's text, an object.
     """
     if isinstance(solution, str):
         return [{"role": "assistant", "content": solution}] if solution.strip() else []
     messages = [{"content": "", **without_nulls(each)} for each in solution or [] if isinstance(each, dict)]
+    for call in (call for each in messages for call in each.get(TOOL_CALLS, []) if isinstance(call, dict)):
+        made: Message = call["function"] if isinstance(call.get("function"), dict) else call
+        made["arguments"] = written(made.get("arguments"))
     roles = [message.get("role") for message in messages]
     ends, are_texts = {*roles[:1], *roles[-1:]}, all(isinstance(each["content"], str) for each in messages)
     return messages if ends == {"assistant"} and set(roles) <= {"assistant", "tool"} and are_texts else []

@@ -177,14 +177,9 @@ class VllmSampler:
     def _rules_of(self, tools: ToolSettings, max_tokens: int) -> Rules:
         from recipes.engines.verl.conversation import Rules
 
-        return Rules(
-            self._tokenizer,
-            Tools(load_tools(tools.file), tools),
-            self._settings.prompt_tokens or self._limit,
-            max_tokens,
-            model_type=model_config(self._model).get("model_type"),
-            template_arguments=self._settings.template_arguments,
-        )
+        called, longest = Tools(load_tools(tools.file), tools), self._settings.prompt_tokens or self._limit
+        kind, arguments = model_config(self._model).get("model_type"), self._settings.template_arguments
+        return Rules(self._tokenizer, called, longest, max_tokens, model_type=kind, template_arguments=arguments)
 
     def _needed_window(self, questions: Sequence[Question], max_tokens: int, data: Path | None) -> int:
         limit, filtered = self._limit, self._settings.prompt_tokens is not None

@@ -38,6 +38,7 @@ from recipes.engines.checkpoints import (
     step_of,
     whole_model,
 )
+from recipes.engines.verl.tools import file_digest
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, write_whole
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
@@ -91,6 +92,8 @@ def fingerprint(recipe: Recipe) -> Attempt:
             continue
         if leaf.info.resume == "setting":
             settings[key] = value
+        elif value and key == "worker.rollout.tools":
+            content[key] = file_digest(value)
         else:
             content[key] = _file(value) if leaf.info.path else value
     for name, value in native(recipe).items():

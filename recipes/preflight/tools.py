@@ -7,7 +7,8 @@ import asyncio
 import doctest
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,34 +85,49 @@ def try_tools(recipe: Recipe) -> tuple[list[str], list[dict[str, Any]]]:
     examples = [example for tool in loaded for example in documented(tool.name, tool.fn)]
     lines = [f"tool {json.dumps(schema['function'], ensure_ascii=False)}" for schema in tools.schemas]
     if folder := fast_tokenizer(recipe):
-        examples += render(recipe, tools, folder, examples)
+        with refusals(str(recipe.data.override_chat_template or folder)):
+            examples += render(recipe, tools, folder, examples)
     for name, arguments in examples:
         answer = tools.call(name, json.dumps(arguments)).result()
         if answer.failed:
-            raise RecipeError(
-                f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}",
-                where=settings.file,
-                fix="mend the tool, or its example",
-            )
+            what = f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}"
+            raise RecipeError(what, where=settings.file, fix="mend the tool, or its example")
         lines.append(f"{name} {json.dumps(arguments, ensure_ascii=False)} answers {answer.text!r}")
-    tried = {name for name, _ in examples}
-    lines += [
-        f"{tool.name} is not tried: its docstring has no example, such as >>> {tool.name}(...)"
-        for tool in loaded
-        if tool.name not in tried
-    ]
+    untried = {tool.name: None for tool in loaded} | dict(examples)
+    names = [name for name, arguments in untried.items() if arguments is None]
+    lines += [f"{name} is not tried: its docstring has no example, such as >>> {name}(...)" for name in names]
     return lines, tools.schemas
 
 
+@contextmanager
+def refusals(where: str) -> Iterator[None]:
+    """Raise RecipeError for what a chat template raises; verl tries it with other messages then."""
+    try:
+        yield
+    except RecipeError:
+        raise
+    except Exception as error:
+        first: BaseException = error
+        while first.__context__ is not None:
+            first = first.__context__
+        what = f"the chat template refuses a conversation with tools: {type(first).__name__}: {first}"
+        raise RecipeError(what, where=where, fix=f"let it take the role tool: {TEMPLATE}") from error
+
+
 def documented(name: str, function: Any) -> list[Example]:
-    """The calls of a tool in its docstring's examples, `>>> name("48/2")`, with literal arguments."""
+    """The calls of a tool in its docstring's examples, `>>> name("48/2")`. RecipeError: arguments are no literals."""
     found: list[Example] = []
-    for example in doctest.DocTestParser().get_examples(inspect.getdoc(function) or ""):
-        call = ast.parse(example.source, mode="eval").body
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == function.__name__:
-            values = [ast.literal_eval(each) for each in call.args]
-            named = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
-            found.append((name, dict(inspect.signature(function).bind(*values, **named).arguments)))
+    try:
+        for example in doctest.DocTestParser().get_examples(inspect.getdoc(function) or ""):
+            for call in ast.walk(ast.parse(example.source)):
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (name, function.__name__):
+                    values = [ast.literal_eval(each) for each in call.args]
+                    named = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
+                    given = inspect.signature(function).bind(*values, **named).arguments
+                    found.append((name, json.loads(json.dumps(given))))
+    except (ValueError, TypeError, SyntaxError) as error:
+        what = f"an example in the docstring of {name} is no call with literal arguments: {error}"
+        raise RecipeError(what, where=name, fix=f"write it as >>> {name}(...), with texts and numbers") from error
     return found
 
 
@@ -119,15 +135,10 @@ def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Exampl
     """Check a conversation with a call on the first prompt of the data; return calls of the data's worked answers."""
     from recipes.engines.verl.conversation import Rules
 
-    trusted = recipe.worker.actor.model.trust_remote_code
-    rules = Rules(
-        chat_tokenizer(str(folder), given_template(recipe), trust_remote_code=trusted),
-        tools,
-        recipe.data.max_prompt_length,
-        recipe.data.max_response_length,
-        model_type=model_config(local_model(recipe.worker.actor.model.model_path)).get("model_type"),
-        template_arguments=template_arguments(recipe),
-    )
+    model, lengths = recipe.worker.actor.model, (recipe.data.max_prompt_length, recipe.data.max_response_length)
+    tokenizer = chat_tokenizer(str(folder), given_template(recipe), trust_remote_code=model.trust_remote_code)
+    kind, arguments = model_config(local_model(model.model_path)).get("model_type"), template_arguments(recipe)
+    rules = Rules(tokenizer, tools, *lengths, model_type=kind, template_arguments=arguments)
     files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
     rows = [row for file in files for row in islice(read_rows(file, ["prompt", "extra_info"]), MOST_ROWS)]
     of_data = _calls_of_data(rows, rules)
@@ -144,16 +155,20 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
     for row in rows:
         solution = (row.get("extra_info") or {}).get("solution")
         for turn in messages_of(solution) if isinstance(solution, list) else []:
-            for call in turn.get(TOOL_CALLS) or []:  # servers write arguments as text
-                found.setdefault(call["function"]["name"], written(call["function"]["arguments"]))
+            calls = [call.get("function") or call for call in turn.get(TOOL_CALLS) or []]  # templates read both
             tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
-            for call in _read(rules, tokens) if turn["role"] == "assistant" else []:
-                found.setdefault(call.name, json.loads(call.arguments))
+            calls += map(dict, _read(rules, tokens) if turn["role"] == "assistant" else [])
+            for call in calls:
+                if not call.get("name") or "arguments" not in call:
+                    fix = 'write {"function": {"name": ..., "arguments": {...}}}, or in worker.rollout.tool_format'
+                    what = f"a call of a worked answer cannot be read: {call.get('arguments', call)}"
+                    raise RecipeError(what, where=f"extra_info.solution: {turn['content'][:60]!r}", fix=fix)
+                found.setdefault(call["name"], written(call["arguments"]))  # servers write arguments as text
     return list(found.items())
 
 
 def _read(rules: Any, tokens: list[int]) -> list[Any]:
-    return list(asyncio.run(rules.parser.extract_tool_calls(tokens, rules.tools.kinds))[1])
+    return list(asyncio.run(rules.read(tokens))[1])
 
 
 def _check_schemas(prompt: list[dict[str, str]], rules: Any, where: str) -> None:
@@ -177,37 +192,29 @@ def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: A
 
     name, arguments = example
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    answer = {"role": "tool", "content": ANSWER}
 
-    def rendered(turn: dict[str, Any]) -> list[int]:
-        messages, schemas = [*prompt, turn, answer], rules.tools.schemas
-        try:
-            return list(rules.builder._render_tokens(messages, add_generation_prompt=True, tools=schemas))
-        except Exception as error:
-            what = f"the chat template refuses a tool's answer: {type(error).__name__}: {error}"
-            raise RecipeError(what, where=where, fix=f"let it take the role tool: {TEMPLATE}") from error
+    def rendered(**turn: Any) -> list[int]:
+        messages = [*prompt, {"role": "assistant", **turn}, {"role": "tool", "content": ANSWER}]
+        return list(rules.builder._render_tokens(messages, add_generation_prompt=True, tools=rules.tools.schemas))
 
     conversation = Conversation(rules, prompt)
     begin = len(rules.render(prompt))
-    whole = rendered({"role": "assistant", "content": "", "tool_calls": [call]})
+    whole = rendered(content="", tool_calls=[call])
     if name not in rules.tokenizer.decode(whole[begin:]):  # the template writes no calls: they stand in the text
         write = getattr(rules.parser, "write", None)
         if write is None:
             what = f"the chat template writes no calls, and the parser {rules.tools.settings.format} has no `write`"
             raise RecipeError(what, where=where, fix="give the parser write(name, arguments), which returns the text")
-        whole = rendered({"role": "assistant", "content": write(name, arguments)})
+        whole = rendered(content=write(name, arguments))
     if ANSWER not in rules.tokenizer.decode(whole):
         raise RecipeError("the chat template drops a tool's answer", where=where, fix=f"the role is tool: {TEMPLATE}")
     stops = {rules.tokenizer.eos_token_id, *rules.tokenizer.convert_tokens_to_ids(sorted(ends))}
     rest = whole[begin:]
     turn = rest[: next((place + 1 for place, token in enumerate(rest) if token in stops), len(rest))]
-    if [(each.name, json.loads(each.arguments)) for each in _read(rules, turn) if each.name] != [example]:
-        raise RecipeError(
-            f"the parser {rules.tools.settings.format} does not read back the call that the template writes: "
-            f"{rules.tokenizer.decode(turn)!r}",
-            where=where,
-            fix="set worker.rollout.tool_format to the model's format of calls",
-        )
+    if [(each.name, written(each.arguments)) for each in _read(rules, turn) if each.name] != [example]:
+        what = f"does not read back the call that the template writes: {rules.tokenizer.decode(turn)!r}"
+        fix = "set worker.rollout.tool_format to the model's format of calls"
+        raise RecipeError(f"the parser {rules.tools.settings.format} {what}", where=where, fix=fix)
     asyncio.run(conversation.hear(turn))
     if not conversation.ended:
         conversation.answer([ToolAnswer(ANSWER, False)])

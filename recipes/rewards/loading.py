@@ -53,7 +53,7 @@ def load_reward(location: str | Path, kind: str = "reward") -> ModuleType:
         _refuse_taken_names(path, beside, kind)
     try:
         module = _run(path)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"the {kind} file fails at import: {type(error).__name__}: {error}"
         lost = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         fix = f"install it: pip install {lost}; or mend the import" if lost else "mend it"
@@ -118,7 +118,7 @@ def names_in(file: Path) -> tuple[set[str], set[str]]:
     Both are empty for a file that cannot be read or parsed; its error is reported elsewhere.
     """
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8") if file.suffix == ".py" else "")
+        tree = ast.parse(file.read_bytes() if file.suffix == ".py" else "")  # of bytes, Python reads the encoding
     except (OSError, SyntaxError, ValueError):
         return set(), set()
     imported: set[str] = set()

@@ -158,13 +158,14 @@ TOOLS = (
     "{% for call in each.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}{{ '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-CALLS = [{"type": "function", "function": {"name": "f", "arguments": {"x": 3, "y": None}}}]  # parquet's null
 
 
-def test_calls_are_trained_and_what_the_tool_wrote_is_not(tmp_path, monkeypatch):
+@pytest.mark.parametrize("arguments", [{"x": 3, "y": None}, '{"x": 3}'])  # with parquet's null, and as servers write
+def test_calls_are_trained_and_what_the_tool_wrote_is_not(tmp_path, monkeypatch, arguments):
     """Each turn of the model up to its end mark, as it is sampled; the prompt shows the tools that training has."""
-    turns = [("assistant", "3 + ", CALLS), ("tool", "5", None), ("assistant", "4 * 5", None)]
-    solution = [{"role": role, "content": text, "tool_calls": calls} for role, text, calls in turns]
+    calls = [{"type": "function", "function": {"name": "f", "arguments": arguments}}]
+    turns = [("assistant", "3 + ", calls), ("tool", "5", None), ("assistant", "4 * 5", None)]
+    solution = [{"role": role, "content": text, "tool_calls": called} for role, text, called in turns]
     chosen = with_template(tmp_path, monkeypatch, TOOLS, solution)
     (tmp_path / "mine.py").write_text('def f(x: int) -> str:\n    """F.\n\n    Args:\n        x: x\n    """\n')
     environ = {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet"), "TOOLS": str(tmp_path / "mine.py")}

@@ -97,16 +97,22 @@ class Rules:
         try:
             self.parser: Any = ToolParser.get_tool_parser(tools.settings.format, tokenizer)
         except ValueError as error:
-            raise RecipeError(
-                f"there is no format of calls {tools.settings.format!r}",
-                where="worker.rollout.tool_format",
-                fix=f"name one of {', '.join(sorted(ToolParser._registry))}, or register it in the tools' file",
-            ) from error
+            what, known = f"there is no format of calls {tools.settings.format!r}", sorted(ToolParser._registry)
+            fix = f"name one of {', '.join(known)}, or register it in the tools' file"
+            raise RecipeError(what, where="worker.rollout.tool_format", fix=fix) from error
 
     def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """The tokens of a prompt, which may be longer than `prompt_length`."""
         tokens: list[int] = self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas)
         return tokens
+
+    async def read(self, tokens: list[int]) -> tuple[str, list[FunctionCall]]:
+        """A turn's text without calls, and its calls; one unreadable call where the parser raises."""
+        try:
+            content, calls = await self.parser.extract_tool_calls(tokens, self.tools.kinds)
+        except Exception as error:  # noqa: BLE001 a user's parser, or JSON that is nested too deep
+            content, calls = "", [FunctionCall(name=UNREADABLE, arguments=f"{type(error).__name__}: {error}")]
+        return content, list(calls)
 
 
 def _remembering(render: Callable[..., list[int]]) -> Callable[..., list[int]]:
@@ -129,9 +135,8 @@ def _remembering(render: Callable[..., list[int]]) -> Callable[..., list[int]]:
 
 def _is_chatml(tokenizer: Any, arguments: dict[str, Any]) -> bool:
     """Return whether a turn ends by `<|im_end|>` and a newline, which is a token of its own."""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], tokenize=False, **arguments
-    )
+    said = [{"role": role, "content": role} for role in ("system", "user", "assistant")]  # as the builder writes them
+    text = tokenizer.apply_chat_template(said, tokenize=False, **arguments)
     return text.endswith(f"{END_OF_TURN}\n") and len(tokenizer.encode("\n", add_special_tokens=False)) == 1
 
 
@@ -198,7 +203,7 @@ class Conversation:
         self.tokens = merged.token_ids
         kept = list(tokens)[: rules.response_length - before]
         text = rules.tokenizer.decode(kept, skip_special_tokens=True)
-        content, calls = await rules.parser.extract_tool_calls(kept, rules.tools.kinds)
+        content, calls = await rules.read(kept)
         self.turns.append({"role": "assistant", "content": text})
         self.last_text = text
         if calls:
@@ -215,15 +220,18 @@ class Conversation:
         self._messages.append(
             {"role": "assistant", "content": content, "tool_calls": [_as_message(call) for call in calls]}
         )
-        return list(calls)
+        return calls
 
     def answer(self, answers: Sequence[ToolAnswer]) -> None:
         """Take in the answers to the calls of the last turn, in their order."""
         builder, limit = self.rules.builder, self.rules.response_length
         self.calls += len(answers)
         self.failed_calls += sum(answer.failed for answer in answers)
-        messages = [*self._messages, *({"role": "tool", "content": answer.text} for answer in answers)]
-        merged = builder.merge_context_tokens(self._messages, messages, self.tokens, tools=self.rules.tools.schemas)
+        texts = [answer.text for answer in answers]
+        try:
+            messages, merged = self._merged(texts)
+        except Exception:  # noqa: BLE001 the template takes one answer after a turn, as Llama 3's
+            messages, merged = self._merged(["\n".join(texts)])
         mask, log_probs = builder.align_response_metadata(merged, self._mask, self._log_probs)
         if len(mask) >= limit:  # nothing could follow: the response ends with the call, as in verl's loop
             self.ended = BY_LENGTH
@@ -231,10 +239,15 @@ class Conversation:
         self._messages, self.tokens, self._mask, self._log_probs = messages, merged.token_ids, mask, log_probs
         self.turns += [{"role": "tool", "content": answer.text, "failed": answer.failed} for answer in answers]
 
+    def _merged(self, texts: Sequence[str]) -> tuple[list[dict[str, Any]], Any]:
+        whole, tools = [*self._messages, *({"role": "tool", "content": text} for text in texts)], self.rules.tools
+        merge = self.rules.builder.merge_context_tokens
+        return whole, merge(self._messages, whole, self.tokens, tools=tools.schemas)
+
 
 def _as_message(call: FunctionCall) -> dict[str, Any]:
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call.arguments
     return {"type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -1,13 +1,14 @@
 """A recipe's tools: a Python file that is loaded by path, and calls of its functions that are limited and never raise.
 
 A tool is a function with types and a docstring in Google's form, marked by verl's `function_tool`; where the file marks
-none, every public function that it defines is a tool. verl's own loop has no limit of time, and runs tools in the
-threads that tokenise.
+none, every public function that it defines is a tool, or those of `__all__`. verl's own loop has no limit of time, and
+runs tools in the threads that tokenise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import json
 import os
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError, validate_call
+from pydantic import TypeAdapter, ValidationError, validate_call
 
 from recipes.config import Recipe
 from recipes.errors import RecipeError
@@ -31,7 +32,7 @@ VARIABLE = "RECIPES_TOOLS"
 AT_ONCE = 64
 """Most calls of a process that run at the same time; the others wait, and their time has not begun."""
 MOST_HANGING = 256
-"""Calls beyond their time, whose threads Python cannot end, after which a process calls no tool any more."""
+"""Calls that go on beyond their time, whose threads Python cannot end, with which a process calls no tool any more."""
 CUT = "... (cut)"
 UNREADABLE = ""
 """Name of a call that a parser found and could not read; its arguments say why."""
@@ -67,40 +68,58 @@ def given() -> ToolSettings:
 
 
 def load_tools(file: str) -> list[Any]:
-    """The tools of a file, as verl's `FunctionTool`s in the order of their names.
+    """The tools of a file, as verl's `FunctionTool`s in the order of their names, whose `fn` checks its arguments.
 
     Raises RecipeError for a file that is missing, fails at import or has no tool, and a function without types or text.
     """
-    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
+    return _loaded(file, file_digest(file))
 
-    others = dict(FUNCTION_TOOL_REGISTRY)  # verl refuses a second tool of the same name, even another file's
+
+@functools.cache  # a file beside it is imported once, and marks its tools then
+def _loaded(file: str, digest: str) -> list[Any]:
+    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY, function_tool
+
+    FUNCTION_TOOL_REGISTRY.clear()  # verl refuses a second tool of the same name, even another file's
+    module = load_reward(file, "tools'")
+    if not FUNCTION_TOOL_REGISTRY:
+        own = [name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in own if name[0] != "_"]):
+            if inspect.isroutine(function := getattr(module, name, None)):  # functools.cache's are, too
+                _made(name, function, file, function_tool(name))
+    tools = [FUNCTION_TOOL_REGISTRY[name] for name in sorted(FUNCTION_TOOL_REGISTRY)]
     FUNCTION_TOOL_REGISTRY.clear()
-    try:
-        module = load_reward(file, "tools'")
-        if not FUNCTION_TOOL_REGISTRY:
-            for name, function in vars(module).items():
-                if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_":
-                    _register(function, file)
-        tools = [FUNCTION_TOOL_REGISTRY[name] for name in sorted(FUNCTION_TOOL_REGISTRY)]
-    finally:
-        FUNCTION_TOOL_REGISTRY.clear()
-        FUNCTION_TOOL_REGISTRY.update(others)
+    for tool in tools:
+        shown = tool.tool_schema.function
+        tool.name, tool.fn = shown.name, _made(tool.name, tool.fn, file, functools.partial(_validated, shown))
     if not tools:
         raise RecipeError("the tools' file has no public function", where=file, fix="define one")
     return tools
 
 
-def _register(function: Callable[..., Any], file: str) -> None:
-    from verl.tools.function_tool import function_tool
-
+def _made(name: str, function: Callable[..., Any], file: str, made: Callable[..., Any]) -> Any:
     try:
-        function_tool(function)
+        return made(function)
     except Exception as error:
-        raise RecipeError(
-            f"the function {function.__name__} can be no tool: {' '.join(str(error).split())}",
-            where=f"{file}:{function.__code__.co_firstlineno}",
-            fix="give each parameter a type and a line under Args: in the docstring, or begin the name with _",
-        ) from error
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        what = f"the function {name} can be no tool: {' '.join(str(error).split())}"
+        fix = "give each parameter a type and a line under Args: in the docstring, or begin the name with _"
+        raise RecipeError(what, where=f"{file}:{code.co_firstlineno}" if code else file, fix=fix) from error
+
+
+def _validated(schema: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its arguments checked; transformers calls an Enum, a bare list, a date, a path an object."""
+    parameters = inspect.signature(function).parameters.values()
+    if unnamed := [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]:
+        raise TypeError(f"a model gives arguments by name, and {', '.join(unnamed)} takes none")
+    plain = inspect.isfunction(function) or inspect.ismethod(function)  # pydantic takes no others
+    called: Any = validate_call(function if plain else functools.wraps(function)(lambda **named: function(**named)))
+    if objects := {name: each for name, each in schema.parameters.properties.items() if each.type == "object"}:
+        known = TypeAdapter(called).json_schema()
+        for name, shown in objects.items():
+            found = known["properties"][name]
+            found = known["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+            shown.type, shown.enum = found.get("type", "object"), found.get("enum")
+    return called
 
 
 def schemas_of(tools: Sequence[Any]) -> list[dict[str, Any]]:
@@ -121,9 +140,9 @@ class Tools:
     def __init__(self, tools: Sequence[Any], settings: ToolSettings) -> None:
         self.settings, self.schemas = settings, schemas_of(tools)
         self.kinds = [tool.tool_schema for tool in tools]
-        self._functions = {tool.name: validate_call(tool.fn) for tool in tools}
+        self._functions = {tool.name: tool.fn for tool in tools}
         self._threads = ThreadPoolExecutor(AT_ONCE, "tool")
-        self._hanging = 0
+        self._late: list[threading.Thread] = []
 
     def call(self, name: str, arguments: str) -> Future[ToolAnswer]:
         """Begin a call; `arguments` is a JSON object, as the model wrote it. The future never raises."""
@@ -131,7 +150,7 @@ class Tools:
 
     def _answer(self, name: str, arguments: str) -> ToolAnswer:
         text, failed = self._outcome(name, arguments)
-        most = self.settings.characters
+        text, most = text.encode(errors="replace").decode(), self.settings.characters  # half a pair is no character
         if len(text) > most:
             text = text[: max(0, most - len(CUT))] + CUT
         return ToolAnswer(text, failed)
@@ -143,29 +162,31 @@ class Tools:
             return f"Error: there is no tool {name}; the tools are {', '.join(self._functions)}", True
         try:
             named = json.loads(arguments)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return f"Error: the arguments of {name} are no JSON: {error}", True
         if not isinstance(named, dict):
             return f"Error: the arguments of {name} are {arguments}, not a JSON object", True
-        if self._hanging >= MOST_HANGING:
-            return f"Error: {name} is called no more: {self._hanging} calls did not end", True
+        self._late = [each for each in self._late if each.is_alive()]
+        if len(self._late) >= MOST_HANGING:
+            return f"Error: {name} is called no more: {len(self._late)} calls did not end", True
         done: list[tuple[str, bool]] = []
         # `daemon`: a thread that never ends does not keep the process from ending
-        thread = threading.Thread(target=lambda: done.append(_outcome(name, self._functions[name], named)), daemon=True)
+        function, seconds = self._functions[name], min(self.settings.seconds, threading.TIMEOUT_MAX)
+        thread = threading.Thread(target=lambda: done.append(_outcome(name, function, named, seconds)), daemon=True)
         thread.start()
-        thread.join(self.settings.seconds)
-        if done:
-            return done[0]
-        self._hanging += 1
-        return f"Error: {name} gave no answer within {self.settings.seconds:g} s", True
+        thread.join(seconds)
+        if thread.is_alive():
+            self._late.append(thread)
+            return f"Error: {name} gave no answer within {self.settings.seconds:g} s", True
+        return done[0] if done else (f"Error: {name} raised an error that has no text", True)
 
 
-def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> tuple[str, bool]:
+def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any], seconds: float) -> tuple[str, bool]:
     """The text that a call returns, or why it fails, and whether it failed."""
     try:
         result = function(**named)
         if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
+            result = asyncio.run(asyncio.wait_for(result, seconds + 1))  # so that its thread ends
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         return f"Error: the arguments do not fit {name}: {problems}", True
@@ -174,10 +195,6 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any]) -> 
     if not isinstance(result, str):
         return f"Error: {name} returned {type(result).__name__}, not a text", True
     return result, False
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
 
 
 def file_digest(file: str) -> str:

@@ -274,16 +274,18 @@ def test_a_generation_config_that_appears_or_vanishes_is_another_model(make, fil
 def test_files_that_a_reward_opens_and_its_arguments_name_are_compared(make, reward, refused, resumes):
     words, judge = reward.with_name("words.txt"), reward.parent / "judge" / "prompt.txt"
     judge.parent.mkdir()
-    for file in (words, judge):
+    for file in (words, judge, beside := reward.with_name("beside.py")):
         file.write_text("one")
     reward.write_text('import helper\n\nWORDS = open("words.txt")\n')
-    tools = reward.with_name("tools.yaml")
+    tools, calls = reward.with_name("tools.yaml"), reward.with_name("calls.py")
     tools.write_text("one")
+    calls.write_text("import beside")
     arguments = f"worker.reward.reward_function_kwargs={{prompt: [{{file: {judge}}}]}}"
-    given = (f"worker.reward.reward_function={reward}", arguments, f"verl.{LOOPS}={tools}")
+    called = f"worker.rollout.tools={calls}"
+    given = (f"worker.reward.reward_function={reward}", arguments, f"verl.{LOOPS}={tools}", called)
     attempt(make(*given))
     assert resumes(2, *given)
-    for file, name in ((words, "words.txt"), (judge, "prompt"), (tools, LOOPS)):
+    for file, name in ((words, "words.txt"), (judge, "prompt"), (tools, LOOPS), (beside, "rollout.tools")):
         file.write_text("two")
         refused(name, *given)
         file.write_text("one")

@@ -15,19 +15,21 @@ from statistics import fmean
 import pytest
 
 from recipes.data.lengths import chat_tokenizer
-from recipes.engines.verl.tools import Tools, ToolSettings, load_tools
+from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, load_tools
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
+from recipes.preflight import tools as preflight
 from recipes.rewards.verl import checked
 
 TOOLS = '''
-import sys, time
+import functools, sys, time
 
 class Later:
     def __await__(self):
         yield from slowly().__await__()
         return "awaited"
 
+@functools.cache
 def add(a: int, b: int = 1) -> str:
     """Add.
 
@@ -53,6 +55,10 @@ def misbehave(how: str) -> str:
         return None
     if how == "later":
         return Later()
+    if how == "half":
+        return chr(0xD83D)
+    if how == "late":
+        time.sleep(2.1)
     raise ValueError("y" * 5000)
 
 async def slowly() -> str:
@@ -79,6 +85,7 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("add", '{"c": 2}', "Error: the arguments do not fit add:", True),
         ("add", "[1]", "Error: the arguments of add are [1]", True),
         ("add", "{", "Error: the arguments of add are no JSON", True),
+        ("add", "[" * 100_000, "Error: the arguments of add are no JSON", True),
         ("_helper", "{}", "Error: there is no tool _helper; the tools are add, misbehave, slowly", True),
         ("", "it is no JSON", "Error: this call cannot be read: it is no JSON", True),
         ("slowly", "{}", "done", False),
@@ -86,6 +93,8 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("misbehave", '{"how": "later"}', "awaited", False),
         ("misbehave", '{"how": "none"}', "Error: misbehave returned NoneType, not a text", True),
         ("misbehave", '{"how": "long"}', "x" * 91 + "... (cut)", False),
+        ("misbehave", '{"how": "half"}', "?", False),
+        ("misbehave", '{"how": "late"}', "Error: misbehave gave no answer within 2 s", True),
         ("misbehave", '{"how": "raise"}', "Error: misbehave raised ValueError: yyy", True),
         *[("misbehave", '{"how": "hang"}', "Error: misbehave gave no answer within 2 s", True)] * 30,
     ]
@@ -96,6 +105,9 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         assert answer.text.startswith(text)
         assert len(answer.text) <= 100
         assert answer.failed == failed
+    time.sleep(0.5)
+    tools.call("add", '{"a": 2}').result()
+    assert len(tools._late) == 30  # the one that was late has ended
 
 
 @pytest.mark.parametrize(
@@ -104,12 +116,35 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("def f(x): return x", "the function f can be no tool"),
         ("x = 1", "no public function"),
         ("1 / 0", "fails at import: ZeroDivisionError"),
+        ("import sys; sys.exit(2)", "fails at import: SystemExit"),
+        ('def f(x: int, /):\n    "F.\\n\\nArgs:\\n    x: x"', "arguments by name, and x takes none"),
+        ('import io\ndef f(x: io.BytesIO):\n    "F.\\n\\nArgs:\\n    x: x"', "f can be no tool: Unable to generate"),
     ],
 )
 def test_a_file_that_has_no_tools_is_refused(tmp_path, text, what):
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(RecipeError, match=what):
         load_tools(str(tmp_path / "bad.py"))
+
+
+@pytest.mark.parametrize("text", ["__all__ = ['f']\ndef g(x): ...", "def _f(): 'Now.'\nf, g = _f, f", "import marked"])
+def test_which_functions_of_a_file_are_tools(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name, mark in {"beside": "", "marked": "from verl.tools.function_tool import *\n@function_tool\n"}.items():
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(f"{mark}def f() -> str: 'F.'")
+    (tmp_path / "mine.py").write_text(f"from beside import f\n{text}", encoding="utf-8-sig")  # as on Windows
+    for _ in ("base", "trained"):
+        assert [tool.name for tool in load_tools(str(tmp_path / "mine.py"))] == ["f"]
+
+
+@pytest.mark.parametrize(("text", "what"), [(">>>add(2)", "lacks blank"), (">>> add({2})", "not JSON"), ("", "")])
+def test_a_docstrings_examples_are_read(text, what):
+    def plus(a, b=1): ...
+
+    plus.__doc__ = text or ">>> import json\n>>> r = add(2)\n>>> print(plus(3, b=(4,)))"
+    with pytest.raises(RecipeError, match=what) if what else nullcontext():
+        assert preflight.documented("add", plus) == [("add", {"a": 2}), ("add", {"a": 3, "b": [4]})]
 
 
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 2}}</tool_call>'
@@ -159,6 +194,7 @@ def test_a_conversation_has_the_tokens_of_the_template(tools, model_type):
         ([CALL, CALL, f"so {CALL.replace('2', '#### 24')}"], 300, "turns", 2, 0, "so "),
         (["#### 24 " * 100], 60, "length", 0, 0, None),
         ([CALL], 55, "length", 1, 0, ""),  # the answer does not fit
+        ([f"<tool_call>{'[' * 1200}</tool_call>", "4"], 2000, "answer", 1, 1, "4"),
     ],
 )
 def test_why_a_conversation_ends(tools, said, length, ended, calls, failed, last):
@@ -190,27 +226,48 @@ BEGIN = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %
         (CHATML + BEGIN, "add, misbehave and slowly are tools", ""),
         (CHATML + BEGIN, "", "does not show the tools, and the prompt does not name add, misbehave, slowly"),
         (CHATML.replace("each in messages", "each in messages if each.role != 'tool'") + BEGIN, "", "drops a tool's"),
-        (
-            CHATML.replace("%}", "%}{% if each.role == 'tool' %}{{ 1 / 0 }}{% endif %}", 1) + BEGIN,
-            "",
-            "refuses a tool's",
-        ),
+        (CHATML.replace("%}", "%}{% if each.role == 'tool' %}{{ 1 / 0 }}{% endif %}", 1) + BEGIN, "", "tools: Zero"),
         (CHATML.replace("'<|im_end|>\n'", "'<|im_end|>\n\n'") + BEGIN, "", "differs from the chat template"),
     ],
 )
 def test_a_template_that_does_not_do_is_found_before_the_start(tools, template, system, what):
     from recipes.engines.verl.conversation import Rules
-    from recipes.preflight.tools import _check_conversation, _check_schemas
 
     tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"), template)
     rules = Rules(tokenizer, tools, 64, 300, model_type="llama")
     prompt = [{"role": "system", "content": system}, *QUESTION]
-    checks = [partial(_check_conversation, prompt, ("add", {"a": 2}), rules, set(), "here")]
+    checks = [partial(preflight._check_conversation, prompt, ("add", {"a": 2}), rules, set(), "here")]
     if system or "name" in what:
-        checks.append(partial(_check_schemas, prompt, rules, "here"))
-    with pytest.raises(RecipeError, match=what) if what else nullcontext():
+        checks.append(partial(preflight._check_schemas, prompt, rules, "here"))
+    with pytest.raises(RecipeError, match=what) if what else nullcontext(), preflight.refusals("here"):
         for check in checks:
             check()
+
+
+def test_answers_are_one_message_where_the_template_takes_no_more(tools):
+    from recipes.engines.verl.conversation import Conversation, Rules
+
+    alone = "{% if loop.previtem and loop.previtem.role == each.role %}{{ raise_exception('one answer') }}{% endif %}"
+    tokenizer = chat_tokenizer(str(ROOT / "recipes/tasks/gsm8k/tiny"), CHATML.replace("%}", f"%}}{alone}", 1) + BEGIN)
+    conversation = Conversation(Rules(tokenizer, tools, 64, 300, model_type="llama"), QUESTION)
+    asyncio.run(conversation.hear(tokenizer.encode(f"{CALL}{CALL}<|im_end|>"), None))
+    conversation.answer([ToolAnswer("3", False), ToolAnswer("4", True)])
+    assert tokenizer.decode(conversation.response).endswith("tool\n3\n4<|im_end|>\n<|im_start|>assistant\n")
+    assert (conversation.calls, conversation.failed_calls, len(conversation.turns)) == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "what"),
+    [
+        ("", [{"name": "add", "arguments": '{"a": 2}'}], ""),
+        (CALL[:-3], None, "</tool_call> is missing"),
+        ("", [{"function": {"arguments": {}}}], "cannot be read"),
+    ],
+)
+def test_the_calls_of_worked_answers_are_read(tools, text, calls, what):
+    rows = [{"extra_info": {"solution": [{"role": "assistant", "content": text, "tool_calls": calls}]}}]
+    with pytest.raises(RecipeError, match=what) if what else nullcontext():
+        assert preflight._calls_of_data(rows, converse(tools, [])[0].rules) == [("add", {"a": 2})]
 
 
 ASKS = '''
