@@ -64,8 +64,8 @@ def check_data(recipe: Recipe) -> list[str]:
 
 
 WORD = re.compile(r"[\w.]+")
-SHOWN = ("options", "choices", "system")
-"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's."""
+SHOWN = ("options", "choices", "system", "input", "context", "A", "选项", "image", "image_path")
+"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's, Alpaca's, C-Eval's."""
 CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
 
 
@@ -93,6 +93,7 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
         remarks.append(f"{shared}: their figures are not held-out ones")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
+        fix = f"--image_key {name} can" if name.startswith("image") else fix
         remarks.append(f"{count:,} prompts do not show their row's column {name}; {fix}")
     for mark, count in marked.items():
         remarks.append(f"{count:,} messages have {mark}, and the model's own chat template adds its marks around them")

@@ -105,6 +105,8 @@ def note(source: str, truth: Any) -> tuple[str, str] | None:
     if source in CODE and programs.in_lists(parsed(truth)):
         says = "stand in lists of one: a function may return the value or the list; asserts can tell them apart"
         return says, f"outputs {str(parsed(truth)['outputs'])[:60]}"
+    if source == "math_reasoning" and isinstance(parsed(truth), list | dict):
+        return "is compared as text; several right answers are a list for `qa`", f"the truth {str(truth)[:60]!r}"
     text = answers.plain(_text(truth) or "") if source == "math_reasoning" else ""
     special = answers.measure(text) or labels.gold_option(text)
     notes = [says for says, looks in AS_TEXT.items() if looks(text) and not special]
