@@ -205,12 +205,13 @@ _WELL_FORMED = re.compile(
 _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)")
 # 7.2e1, 72², 72 1/2, 5万, 5分之3, 5又2分之1; 5千克 is 5 of a unit
 _SCALED = rf"(?!千[克米瓦卡帕伏赫焦])[{UNITS['numerals']}]"
-_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]|{_SCALED}|分之|又[0-9]").match
+_TIMES = r"(?!千[克米瓦卡帕伏赫焦])[百千万萬亿億]"
+_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
 _SIGNED = re.compile(rf"^- +|(?:^minus\b|\bnegative\b|{ANY['units']['minus']}) ?(?=\$?[0-9])", re.IGNORECASE)
 # In a field: another number behind a number (`5 or 7`, `8 \times 9`, `1/5`), and a formula around it: `5x`, `y+5`.
 _ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and|[或和与與及到至])(?:\W|\\[A-Za-z]+)*)?[0-9]").match
 # A number that one of these multiplies: between braces `5 \text{ million}` is not 5.
-SCALES = re.compile(rf"[0-9][\W_]*({ANY['units']['scales']})s?\b", re.IGNORECASE)
+SCALES = re.compile(rf"[0-9][\W_]*((?:{ANY['units']['scales']})(?=s?\b)|{_TIMES})", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?![mgshL]\b)[A-Za-z](?![A-Za-z])| ?(?:[*/_!<>≤≥]|[-+] ?[A-Za-z(\\]|\\[A-Za-z])").match
 _OPERAND = re.compile(r"(?:[-+*/^_<>≤≥±≠]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
 

@@ -36,7 +36,7 @@ _BASE = re.compile(r"\(?[0-9][0-9A-Fa-f]*\)?_(?:[0-9]|\([0-9]+\))").fullmatch
 _FONT, _SPACE = r"\\(?:text|math|mbox)[a-z]* *", r"[^\w\\^]*(?:\\[ ,;])*"
 _UNITS = re.compile(
     rf"[0-9]{_SPACE}{_FONT}\{{ *(?!(?:or|and)\b)[^{{}}0-9]*[^\W\d_][^{{}}0-9]*\}}{_SPACE}[0-9]"
-    rf"|{_FONT}\{{[^{{}}]*[0-9] *[^\W\d_]{{2,}}[^{{}}]*[0-9]|[0-9][\u3040-\u9fff\uac00-\ud7af]+[0-9]"
+    rf"|{_FONT}\{{[^{{}}]*[0-9] *[^\W\d_]{{2,}}[^{{}}]*[0-9]|[0-9)}}][\u3040-\u9fff\uac00-\ud7af]+[-0-9\\(]"
 ).search
 # The helper's environment variables: what Python needs to find math-verify; no keys, no tokens.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
