@@ -83,7 +83,7 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 held = [_held(image) for image in row.get(image_key) or ()]
                 found.add("", texts, [each if isinstance(each, bytes) else str(each).encode() for each in held])
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
-                hidden.update(_hidden(row, "\n".join(texts)))
+                hidden.update(_hidden(row | {image_key: None}, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
     remarks, both = [], sum(val.shared_with(train.keys([True] * len(train))))
     if train.different < len(train):
@@ -106,7 +106,7 @@ def _hidden(row: dict[str, Any], text: str) -> list[str]:
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
     parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
-    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]
+    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)[:999]))]
 
 
 def _held(image: Any) -> Any:
