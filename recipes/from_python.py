@@ -15,6 +15,8 @@ import sysconfig
 import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -123,7 +125,8 @@ def rows_file(rows: Any, folder: Path) -> Path:
     """Rows as `folder/<digest>/rows.jsonl`: the same rows are the same file.
 
     `rows` are dictionaries in a list or another iterable, such as a `datasets.Dataset`, or a data frame. Pictures of
-    PIL and bytes become base64, arrays lists. Raises RecipeError for others, and for values that JSON does not have.
+    PIL and bytes become base64, arrays lists; paths of pictures start where Python runs. Raises RecipeError for other
+    rows, and for values that JSON does not have.
     """
     fix = "give a list of dictionaries, such as {'prompt': 'What is 17 + 25?', 'ground_truth': '42'}"
     lines = []
@@ -131,7 +134,8 @@ def rows_file(rows: Any, folder: Path) -> Path:
         try:
             if not isinstance(row, Mapping):
                 raise TypeError(f"it is a {type(row).__name__}, not a dictionary")
-            lines.append(json.dumps(dict(row), ensure_ascii=False, default=_plain) + "\n")
+            row = {name: _absolute(value) if name.startswith("image") else value for name, value in row.items()}
+            lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
         except (TypeError, ValueError) as error:
             raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
     if not lines:
@@ -145,6 +149,12 @@ def _written(text: str, folder: Path, name: str) -> Path:
     return path
 
 
+def _absolute(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_absolute(each) for each in value]
+    return os.path.abspath(value) if isinstance(value, str | Path) and os.path.isfile(value) else value
+
+
 def _plain(value: Any) -> Any:
     """A value that JSON does not have, as one that it has. Raises TypeError."""
     if hasattr(value, "getbands"):
@@ -153,6 +163,6 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if hasattr(value, "tolist"):
         return value.tolist()
-    if hasattr(value, "isoformat") or isinstance(value, Path):
-        return str(value)
+    if isinstance(value, date | Decimal | Path):  # NaT is a date, and not equal to itself
+        return str(value).removesuffix(" 00:00:00") if value == value else None
     raise TypeError(f"{str(value)[:60]} is a {type(value).__name__}, which JSON does not have")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from recipes.errors import RecipeError, abbreviated
 from recipes.files import write_json
@@ -14,6 +15,7 @@ from recipes.model_files import read_json
 
 SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
 """First bytes of PNG, JPEG, GIF, WebP, BMP and TIFF files."""
+ORIENTATION = 0x112  # of EXIF
 MOST_RATIO = 200
 """The longer side by the shorter; qwen_vl_utils, which both engines use, refuses more."""
 MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
@@ -63,15 +65,16 @@ def _encoded(text: str, folder: Path, files: Files) -> bytes:
     with suppress(ValueError):
         if (data := _decoded(text)).startswith(SIGNATURES):
             return data
-    path = folder / Path(text.removeprefix("file://")).expanduser()
+    path = folder / Path(unquote(text[7:]) if text.startswith("file://") else text).expanduser()
     data, facts = path.read_bytes(), path.stat()
     files[str(path)] = [facts.st_size, facts.st_mtime_ns]
     return data
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes that base64 writes, which may have line breaks."""
-    return base64.b64decode("".join(text.split()), validate=True)
+    """The bytes that base64 writes, which may have line breaks, an address's alphabet, and no padding."""
+    signs = "".join(text.split()).rstrip("=")
+    return base64.b64decode(signs + "=" * (-len(signs) % 4), "-_" if {*"-_"} & {*signs} else None, validate=True)
 
 
 def remember(folder: Path, files: Files) -> None:
@@ -103,6 +106,7 @@ def check(picture: Any, decode: bool = True) -> None:
     sides = picture.size
     if max(sides) > MOST_RATIO * min(sides):
         raise ValueError(f"{sides[0]} x {sides[1]} pixels, and engines take no picture flatter than {MOST_RATIO}:1")
+    _check_shown(picture)
     try:
         if decode:
             eighth = max(sides[0] // 8, 1), max(sides[1] // 8, 1)
@@ -112,6 +116,13 @@ def check(picture: Any, decode: bool = True) -> None:
             picture.verify()
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from error
+
+
+def _check_shown(picture: Any) -> None:
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        raise ValueError(f"its mode is {picture.mode}, of which engines show all values above 255 as white")
+    if picture.format != "MPO" and getattr(picture, "is_animated", False):  # MPO: a photo with further views
+        raise ValueError(f"it has {picture.n_frames} frames, of which engines show the first")
 
 
 def open_image(data: bytes) -> Any:
@@ -125,21 +136,29 @@ def open_image(data: bytes) -> Any:
 
 
 def encoded(picture: Any) -> bytes:
-    """A PIL image as a PNG file."""
-    out = BytesIO()
+    """A PIL image as a PNG file that stands upright. Raises ValueError for one that engines show otherwise."""
+    from PIL import ImageOps
+
+    _check_shown(picture)
+    picture, out = ImageOps.exif_transpose(picture), BytesIO()
     (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")).save(out, "PNG")
     return out.getvalue()
 
 
 def usable(data: bytes) -> bytes:
-    """The same file; a PNG on white where it is transparent, since verl shows white there and EasyR1 what lies below.
+    """The same file; a PNG on white where it is transparent, since verl shows white there and EasyR1 what lies below;
+    a JPEG that stands upright where engines would show it as the camera lay.
 
     Raises ValueError where it is broken, or too flat.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     picture = open_image(data)
     check(picture)
+    if picture.getexif().get(ORIENTATION, 1) != 1:
+        upright = ImageOps.exif_transpose(open_image(data))
+        upright.convert("RGB").save(out := BytesIO(), "JPEG", quality=95)
+        return out.getvalue()
     if not picture.has_transparency_data:
         return data
     picture = picture.convert("RGBA")

@@ -21,7 +21,7 @@ from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import BY_CONVERSION, leaves
 from recipes.data.lengths import count_split
-from recipes.data.readers import ID_HINT, Columns, Mistakes, Place, Record, records, whole
+from recipes.data.readers import ID_HINT, TO_PARQUET, Columns, Mistakes, Place, Record, records, whole
 from recipes.data.rows import (
     IMAGE_MARK,
     Manifest,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 10
+VERSION = 11
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -114,31 +114,10 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     return [*others, {"role": "user", "content": question}]
 
 
-class _Written:
-    """A list or an object that is written as text, which it shows."""
-
-    _text: str  # with an underscore: in a template `column.text` is the object's own key
-
-    def __str__(self) -> str:
-        return self._text
-
-
-class _WrittenList(_Written, list[Any]):
-    """A list."""
-
-
-class _WrittenObject(_Written, dict[str, Any]):
-    """An object."""
-
-
 def _column(value: Any) -> Any:
     """A column for a template, which goes through a list or an object that is written as text, and shows the text."""
     found = written(value)
-    if found is value:
-        return value
-    column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
-    column._text = value
-    return column
+    return value if found is value else type("Column", (type(found),), {"__str__": lambda _: value})(found)
 
 
 def _text(path: Path, key: str) -> str:
@@ -259,24 +238,11 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], 
     source, truth = record.data_source, record.ground_truth
     # From the record's own messages, so that another template does not change the ids.
     id = record.id or content_id(source, record.messages, truth, pictures)
-    info = {
-        "split": "",
-        "index": 0,
-        "file": Path(record.place.file).name,
-        "line": record.place.number,
-        "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
-        "solution": record.solution,
-        "fields": "",
-    }
-    row = make_row(
-        data_source=source,
-        prompt=messages,
-        ground_truth=truth,
-        ability=source,
-        extra_info=info,
-        images=pictures or None,
-        id=id,
-    )
+    asked = json.dumps(record.messages if record.chat else record.messages[-1]["content"])
+    info = {"split": "", "index": 0, "file": Path(record.place.file).name, "line": record.place.number}
+    info |= {"asked": asked, "solution": record.solution, "fields": ""}
+    named = dict[str, Any](data_source=source, prompt=messages, ground_truth=truth, ability=source, id=id)
+    row = make_row(**named, extra_info=info, images=pictures or None)
     row.pop("images", None)
     own = record.finished
     # Of a row EasyR1 passes a reward only this column and the id. `rewards/easyr1.py` takes the data source out
@@ -323,16 +289,11 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         made_from = {path.name: digest for path, digest in conversion.digests.items()}
 
         def split(name: str, part: _Part, mask: list[bool], dropped: int) -> Split:
-            facts = {
-                "task": "custom",
-                "split": name,
-                "source": ", ".join(made_from),
-                "command": command,
-                "seed": conversion.seed,
-                "settings": {"files": made_from, "val_share": None if conversion.val else conversion.val_share},
-                "counts": {"most_images": most_images, "data_sources": part.prompts.sources(mask)},
-                "dropped": {HELD_OUT: dropped} if dropped else {},
-            }
+            settings = {"files": made_from, "val_share": None if conversion.val else conversion.val_share}
+            counts = {"most_images": most_images, "data_sources": part.prompts.sources(mask)}
+            facts = dict[str, Any](task="custom", split=name, source=", ".join(made_from), command=command)
+            facts |= {"seed": conversion.seed, "settings": settings, "counts": counts}
+            facts |= {"dropped": {HELD_OUT: dropped} if dropped else {}}
             rows = part.rows(mask, name, with_images=most_images > 0)
             tracked = progress.track(rows, total=sum(mask), description=name)
             return Split(name, tracked, facts, schema=part.schema(most_images > 0))
@@ -448,29 +409,16 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
             kind = "is a folder" if path.is_dir() else "does not exist"
             fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
             if path in (*train, *val):
-                fix += "; name a folder's files as 'FOLDER/train-*.parquet', in quotes; a comma separates names"
+                fix += f"; name a folder's files as 'FOLDER/train-*.parquet', in quotes, or {TO_PARQUET}"
             raise recipe.error(f"the file {path} {kind}", fix, key.key)
     own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
-    return Conversion(
-        train,
-        val,
-        Path(data.system_prompt) if data.system_prompt else None,
-        Path(data.format_prompt) if data.format_prompt else None,
-        Columns(
-            data.prompt_key or ours.prompt,
-            data.answer_key or ours.ground_truth,
-            data.image_key,
-            data.data_source,
-            not own,
-            tuple(getattr(asked, "known_sources", tuple)()),
-            recipe.engine,
-            recipe.name if own else None,
-        ),
-        data.val_share,
-        abs(data.seed),
-        Path(data.image_dir) if data.image_dir else None,
-    )
+    named = data.prompt_key or ours.prompt, data.answer_key or ours.ground_truth, data.image_key, data.data_source
+    known = tuple(getattr(asked, "known_sources", tuple)())
+    columns = Columns(*named, not own, known, recipe.engine, recipe.name if own else None)
+    given = data.system_prompt, data.format_prompt, data.image_dir
+    system, template, image_dir = (Path(each) if each else None for each in given)
+    return Conversion(train, val, system, template, columns, data.val_share, abs(data.seed), image_dir)
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:

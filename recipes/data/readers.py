@@ -12,13 +12,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
-from recipes.engines.worked_answers import Message, messages_of, without_nulls
+from recipes.engines.worked_answers import Message, last_text, messages_of, without_nulls
 from recipes.errors import RecipeError, abbreviated, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
 
@@ -30,8 +32,19 @@ CHAT = """write [{"role": "user", "content": "What is 17 + 25?"}]; the user has 
 
 # Other names of our fields: proposed in an error, never taken without being asked for.
 _SYNONYMS = {
-    "prompt": ("question", "problem", "instruction", "input", "query", "messages", "text"),
-    "ground_truth": ("answer", "label", "target", "output", "gold", "response", "completion", "answers"),
+    "prompt": ("question", "problem", "instruction", "input", "query", "messages", "text", "问题", "题目", "指令"),
+    "ground_truth": (
+        "answer",
+        "label",
+        "target",
+        "output",
+        "gold",
+        "response",
+        "completion",
+        "answers",
+        "答案",
+        "回答",
+    ),
 }
 
 
@@ -129,12 +142,15 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
     for path in paths:
         reader = READERS.get(path.suffix.lower())
         if reader is None:
-            what, fix = f"{path.name} is neither JSON, JSONL, CSV nor parquet", f"use one of {', '.join(READERS)}"
+            what = f"{path.name} is neither JSON, JSONL, CSV nor parquet"
+            fix = f"use one of {', '.join(READERS)}: unpack a .gz or .zip, save a table as CSV UTF-8, or {TO_PARQUET}"
             raise RecipeError(what, where=str(path), fix=fix)
         found = reader(path, mistakes)
         first = list(islice(found, FIRST))
         there = dict.fromkeys(str(name) for _, raw in first if isinstance(raw, dict) for name in _fields(raw))
         if there and (unmapped := _unmapped(list(there), mistakes.columns)):
+            if len(first) == 1:  # of JSON that is one object
+                unmapped.fix += f"; where a field holds the rows, write it alone: jq .FIELD {path.name} > rows.json"
             mistakes.add(unmapped, Place(str(path), 0))
             continue
         for place, raw in chain(first, found):
@@ -167,6 +183,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
         fix = f"use one of {', '.join(columns.sources)}, for all rows by --data_source"
         raise RecipeError(f"the reward has no rules for the data source {source.strip()!r}", fix=fix)
     truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
+    truth = (isinstance(truth, list) and last_text(truth)) or truth  # a completion of TRL's: its text
     if own is not raw:
         finished = {name: own[name] for name in raw}
         if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
@@ -184,6 +201,10 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     prompt = given[columns.prompt]
     chat = _chat(prompt, columns.prompt)
     messages, shown = _messages(chat, columns) if chat else ([{"role": "user", "content": prompt}], [])
+    if shown and given.get(columns.images):
+        raise RecipeError(
+            f"images stand in {columns.prompt} and in {columns.images}", fix="give them in one of the two"
+        )
     shown = written(given.get(columns.images) or shown)
     return Record(
         place,
@@ -231,7 +252,8 @@ def _messages(chat: list[Any], columns: Columns) -> tuple[list[dict[str, str]], 
     column, images, messages = columns.prompt, list[Any](), list[dict[str, str]]()
     for message in map(without_nulls, chat):
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            what = f"{column}: the chat message {abbreviated(message)} has not just role and content"
+            keys = ", ".join(map(str, message)) if isinstance(message, dict) else abbreviated(message)
+            what = f"{column}: a chat message is to have just role and content, and has {keys}"
             raise RecipeError(what, fix=CHAT)
         content = message["content"]
         if isinstance(content, list):
@@ -269,9 +291,12 @@ def _truth(value: Any, column: str) -> str:
     if value in ([], {}) or (isinstance(value, str) and not value.strip()):
         raise RecipeError(f"{column} is {value!r}, which is empty")
     try:
-        return value if isinstance(value, str) else json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:  # dates, an infinite number
-        raise RecipeError(f"{column} is {abbreviated(value)}, which JSON cannot write: {error}") from error
+        if isinstance(value, str | Decimal | date):
+            return str(value).removesuffix(" 00:00:00")  # a day, as pandas keeps it
+        return json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:  # bytes, an infinite number
+        what = f"{column} is {abbreviated(value)}, neither text, number, list nor object"
+        raise RecipeError(what, fix="write it as text, as the answer is to read") from error
 
 
 def _id(value: Any) -> str:
@@ -281,6 +306,11 @@ def _id(value: Any) -> str:
     return str(value)
 
 
+NOT_UTF8 = RecipeError(
+    "this is not UTF-8",
+    fix="save it as CSV UTF-8, or: iconv -f GB18030 -t UTF-8 FILE > utf8.csv (UTF-16 for Excel's Unicode text)",
+)
+TO_PARQUET = "write it with to_parquet('rows.parquet') of pandas or datasets (load_from_disk for a folder)"
 ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
 
 
@@ -338,8 +368,10 @@ def _parsed(data: bytes, place: Place, mistakes: Mistakes) -> list[Any]:
     except json.JSONDecodeError as error:
         line = place._replace(number=place.number + error.lineno - 1)
         fix = "mend it there; each record stands on a line of its own, or all are in an array: [ ... ]"
-        mistakes.add(RecipeError(f"this is not JSON: {error.msg} at character {error.colno}", fix=fix), line)
-    except (ValueError, RecursionError) as error:  # not UTF-8, or what `json` takes and JSON does not have
+        mistakes.add(RecipeError(f"this is not JSON: {error.msg} (character {error.colno})", fix=fix), line)
+    except UnicodeDecodeError:
+        mistakes.add(NOT_UTF8, place)
+    except (ValueError, RecursionError) as error:  # what `json` takes and JSON does not have
         mistakes.add(RecipeError(str(error).split(";")[0], fix="write JSON in UTF-8"), place)
     return []
 
@@ -367,7 +399,9 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                 if reader.line_num > place.number:
                     long = long or place
                 try:
-                    if any(cell.strip() for cell in cells) and not names:
+                    if not names and cells == ["sep=", ""]:
+                        pass  # Excel's line that names the separator
+                    elif any(cell.strip() for cell in cells) and not names:
                         names = [cell.strip() for cell in cells]
                         _object([(name, None) for name in names])
                     elif len(cells) == len(names):
@@ -383,8 +417,10 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
             if long and all(line.count(separator) == head.count(separator) for line in file if line.strip()):
                 fix = 'write each " of a text as "", and the whole cell in quotes'
                 mistakes.add(RecipeError("a quote joins lines that are rows of their own", fix=fix), long)
-    except (ValueError, csv.Error) as error:  # not UTF-8, a field twice, quotes
-        fix = "save it as UTF-8, each field once, with cells that have quotes or line breaks in quotes"
+    except UnicodeDecodeError:
+        mistakes.add(NOT_UTF8, place)
+    except (ValueError, csv.Error) as error:  # a field twice, quotes
+        fix = "save it with each field once, and with cells that have quotes or line breaks in quotes"
         mistakes.add(RecipeError(f"this is not CSV: {error}", fix=fix), place)
 
 

@@ -64,8 +64,8 @@ def check_data(recipe: Recipe) -> list[str]:
 
 
 WORD = re.compile(r"[\w.]+")
-SHOWN = ("options", "choices", "system")
-"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's."""
+SHOWN = ("options", "choices", "system", "input", "context", "A", "选项", "image", "image_path")
+"""Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's, Alpaca's, C-Eval's."""
 CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
 
 
@@ -83,7 +83,7 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 held = [_held(image) for image in row.get(image_key) or ()]
                 found.add("", texts, [each if isinstance(each, bytes) else str(each).encode() for each in held])
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
-                hidden.update(_hidden(row, "\n".join(texts)))
+                hidden.update(_hidden(row | {image_key: None}, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
     remarks, both = [], sum(val.shared_with(train.keys([True] * len(train))))
     if train.different < len(train):
@@ -93,6 +93,7 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
         remarks.append(f"{shared}: their figures are not held-out ones")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
+        fix = f"--image_key {name} can" if name.startswith("image") else fix
         remarks.append(f"{count:,} prompts do not show their row's column {name}; {fix}")
     for mark, count in marked.items():
         remarks.append(f"{count:,} messages have {mark}, and the model's own chat template adds its marks around them")
@@ -105,7 +106,7 @@ def _hidden(row: dict[str, Any], text: str) -> list[str]:
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
     parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
-    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)))]
+    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)[:999]))]
 
 
 def _held(image: Any) -> Any:

@@ -96,17 +96,12 @@ def _rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, 
     return in_turn[:MOST_ROWS]
 
 
-EXAMPLE = {
-    "turns": [
-        {"role": "assistant", "content": '<tool_call>{"name": "f", "arguments": {}}</tool_call>'},
-        {"role": "tool", "content": "#### 24", "failed": True},
-        {"role": "assistant", "content": ""},
-    ],
-    "model_turns": 2,
-    "tool_calls": 1,
-    "failed_calls": 1,
-    "ended": "answer",
-}
+_TURNS = [
+    {"role": "assistant", "content": '<tool_call>{"name": "f", "arguments": {}}</tool_call>'},
+    {"role": "tool", "content": "#### 24", "failed": True},
+    {"role": "assistant", "content": ""},
+]
+EXAMPLE = {"turns": _TURNS, "model_turns": 2, "tool_calls": 1, "failed_calls": 1, "ended": "answer"}
 """A reward's arguments for a response with a call (`recipes/dumps.py`)."""
 
 
@@ -273,7 +268,8 @@ def gold_answers(row: Call) -> list[str]:
     except ValueError:
         value = truth
     if isinstance(value, list):
-        value = value[0] if value and isinstance(value[0], str | int | float) else None
+        stated += [str(value[0])] if value and isinstance(value[0], str | int | float) else []
+        value = truth if isinstance(truth, str) else None  # [1, 2] may be an interval
     return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]
 
 

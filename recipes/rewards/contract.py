@@ -145,9 +145,7 @@ class Contract:
                 raise self._error(what, response, f"return {name} as one of these, or leave it out")
             is_text = isinstance(value, str)
             if self.one_kind and value is not None and self._texts.setdefault(name, is_text) != is_text:
-                what = (
-                    f"the reward's {name!r} is {abbreviated(value)}; a text for one response and a number for another"
-                )
+                what = f"the reward's {name!r} is {abbreviated(value)}; a text here and a number there, or the reverse"
                 raise self._error(what, response, f"return {name} as a number always, or as a text always")
         return Answer(score, accuracy, parts)
 

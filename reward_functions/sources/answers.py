@@ -42,8 +42,11 @@ def tidy(text: str) -> str:
 FIELDS = dict.fromkeys(("\\boxed{", "\\boxed {", "\\fbox{", "\\framebox{"), "")  # opening -> closing; "": the brace's
 FIELDS |= {f"<{name}>": f"</{name}>" for name in ("answer", "Answer", "ANSWER", "final_answer")}
 _SAID, _CLOSING = ANY["markers"], r"[*_\"'`”’)\]】}]{0,4}"
-# An option or a number that ends the line, which needs no colon before it.
-_ALONE = rf"[(（]?(?:[A-J]|[-+$]?[0-9][0-9.,/%]*)[)）]?(?: ?(?:{_SAID['endings']})|'\w+)?[.。।]?\s*(?:\n|$)"
+# Options or a number that end the line, which needs no colon before it.
+_ALONE = (
+    rf"[(（]?(?:[A-J](?:[、，,]? ?[A-J])*|[-+$]?[0-9][0-9.,/%]*)[)）]?"
+    rf"(?: ?(?:{_SAID['endings']}|项|項)|'\w+)?[.．。।]?\s*(?:\n|$)"
+)
 _UNDENIED = "(?<![不没沒未别別])(?<![不没沒无無][能要应應该該可会會有法])"  # 不能选B states no B
 _PHRASE = re.compile(
     rf"(?:(?<![a-z])ans\b\.?|{_SAID['nouns']})(?: ?(?:{_SAID['adjectives']}))?{_CLOSING}"
@@ -172,7 +175,7 @@ def _on_the_line(group: re.Match[str]) -> str:
 
 _EDGE = " \t\r\n*_`\"'「」『』《》«»$"
 _END_MARKS = _EDGE + ".。,;؛।"
-_LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) |(?<=[0-9]) (?=[a-z])|(?<=[a-z]) (?=[0-9])")
+LOOSE_BLANK = re.compile(r" (?![0-9A-Za-z])|(?<![0-9A-Za-z]) |(?<=[0-9]) (?=[a-z])|(?<=[a-z]) (?=[0-9])")
 
 
 def plain(text: str) -> str:
@@ -188,7 +191,7 @@ def folded(text: str) -> str:
 
 def bare(text: str) -> str:
     """Like `plain`, but case-folded and without blanks beside signs; the case-folded text if that leaves nothing."""
-    return _LOOSE_BLANK.sub("", folded(plain(text))) or folded(text.strip())
+    return LOOSE_BLANK.sub("", folded(plain(text))) or folded(text.strip())
 
 
 # --- Numbers ---
@@ -200,13 +203,17 @@ _WELL_FORMED = re.compile(
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,2}(?:,[0-9]{2})*,[0-9]{3}|[0-9]+)?(?:\.[0-9]+)?"
 ).fullmatch
 _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)")
-_MORE_OF_IT = re.compile(r"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]").match  # 7.2e1, 72², 72 1/2
+# 7.2e1, 72², 72 1/2, 5万, 5分之3, 5又2分之1; 5千克 is 5 of a unit
+_SCALED = rf"(?!千[克米瓦卡帕伏赫焦])[{UNITS['numerals']}]"
+_TIMES = r"(?!千[克米瓦卡帕伏赫焦])[百千万萬亿億]"
+_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
+_SIGNED = re.compile(rf"^- +|(?:^minus\b|\bnegative\b|{ANY['units']['minus']}) ?(?=\$?[0-9])", re.IGNORECASE)
 # In a field: another number behind a number (`5 or 7`, `8 \times 9`, `1/5`), and a formula around it: `5x`, `y+5`.
-_ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and)(?:\W|\\[A-Za-z]+)+)?[0-9]").match
+_ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and|[或和与與及到至])(?:\W|\\[A-Za-z]+)*)?[0-9]").match
 # A number that one of these multiplies: between braces `5 \text{ million}` is not 5.
-SCALES = re.compile(rf"[0-9][\W_]*({ANY['units']['scales']})s?\b", re.IGNORECASE)
+SCALES = re.compile(rf"[0-9][\W_]*((?:{ANY['units']['scales']})(?=s?\b)|{_TIMES})", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?![mgshL]\b)[A-Za-z](?![A-Za-z])| ?(?:[*/_!<>≤≥]|[-+] ?[A-Za-z(\\]|\\[A-Za-z])").match
-_OPERAND = re.compile(r"(?:[-+*/^_<>≤≥]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
+_OPERAND = re.compile(r"(?:[-+*/^_<>≤≥±≠]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
 
 
 def number(stated: Statement) -> str:
@@ -231,7 +238,7 @@ def read_number(how: str, text: str) -> str:
     if how != "last" and len(text) > LONGEST:
         return ""
     text = text.translate(SPELLINGS) if how == "last" else formula(tidy(text))
-    text = "-" + text[2:].lstrip() if text.startswith("- ") else text
+    text = _SIGNED.sub("-", text)
     match = None
     for match in _RUN.finditer(text):  # noqa: B007
         if how != "last":
@@ -241,7 +248,7 @@ def read_number(how: str, text: str) -> str:
     digits = match[3].rstrip(".,")
     end = match.start(3) + len(digits)
     behind, digits = text[end : end + LONGEST], ungrouped(digits)
-    if behind[:1].isnumeric() or _MORE_OF_IT(behind):
+    if (behind[:1].isnumeric() and behind[0] != "千") or _MORE_OF_IT(behind):
         return ""
     if how == "field" and (
         _ANOTHER(behind)
@@ -284,12 +291,13 @@ def equal(some: Measure | None, other: Measure | None) -> bool:
 
 # Units: words of three letters or more behind a blank, Chinese and Japanese ones, % and °. Shorter ones are variables.
 _NAMED = rf"(?!(?:{ANY['units']['none']}|{ANY['units']['scales']})\b)(?:[^\W\d_]{{3,}}|(?:{ANY['units']['short']})\b)"
-_UNIT = rf" ?[%°]| {_NAMED}(?:[ /*-]+[^\W\d_]+)*(?:\^[23])?| ?(?![{UNITS['numerals']}])[\u3040-\u9fff\uac00-\ud7af]+"
+_UNIT = rf" ?[%°]| {_NAMED}(?:[ /*-]+[^\W\d_]+)*(?:\^[23])?| ?(?!{_SCALED})[\u3040-\u9fff\uac00-\ud7af]+"
 _DIGITS = r"([0-9.][0-9.,' ]*?)"
 _MEASURE = re.compile(
     rf"([-+]?) ?(?:([0-9]+) (?=[1-9][0-9]*/))?(?:{_DIGITS}(?: ?/ ?{_DIGITS})?)?"
     rf"(?:(?:e| ?\* ?10\^|(?<![0-9.])10\^)\(?([-+]?[0-9]{{1,3}})\)?)?({_UNIT})?"
 ).fullmatch
+_SCALE, _PARTS = re.compile(r"(?<=[0-9]) ?([万萬亿億])"), re.compile(r"([0-9]+)分之([0-9]+)")
 _VARIABLE = r"\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+"
 _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 
@@ -297,7 +305,8 @@ _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 @lru_cache(maxsize=16_384)
 def measure(text: str) -> Measure | None:
     r"""The exact value of a text that is one: `\frac12`, `2 1/2`, `12 000`, `1e3`, `50\%`, `5 apples`, `x = 2+3=5`."""
-    text = folded(plain(text)) if len(text) <= LONGEST else ""
+    text = _SIGNED.sub("-", folded(plain(text))) if len(text) <= LONGEST else ""
+    text = _SCALE.sub(lambda match: f"*10^{8 if match[1] in '亿億' else 4}", _PARTS.sub(r"\2/\1", text))
     equation = _EQUATION.match(text)
     match = _MEASURE(text[equation.end() :].strip()) if equation else None
     if equation is None or match is None:

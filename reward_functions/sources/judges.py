@@ -21,7 +21,9 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}").search
 # What `note` says of truths that are compared as text though they look like more.
 AS_TEXT = {
     "is LaTeX, compared as text alone; the data source `math` compares formulas": re.compile(r"\\|[_^]|\)/|/\(").search,
-    "looks like a number, is none, and is compared as text": re.compile(r"[-+]?[0-9][0-9.,' ]*").fullmatch,
+    "looks like a number, is none, and is compared as text": re.compile(
+        r"[-+]?[0-9][0-9.,' ]*|[负零一二两三四五六七八九十百千万亿点分之]+"
+    ).fullmatch,
 }
 
 
@@ -103,6 +105,8 @@ def note(source: str, truth: Any) -> tuple[str, str] | None:
     if source in CODE and programs.in_lists(parsed(truth)):
         says = "stand in lists of one: a function may return the value or the list; asserts can tell them apart"
         return says, f"outputs {str(parsed(truth)['outputs'])[:60]}"
+    if source == "math_reasoning" and isinstance(parsed(truth), list | dict):
+        return "is compared as text; several right answers are a list for `qa`", f"the truth {str(truth)[:60]!r}"
     text = answers.plain(_text(truth) or "") if source == "math_reasoning" else ""
     special = answers.measure(text) or labels.gold_option(text)
     notes = [says for says, looks in AS_TEXT.items() if looks(text) and not special]
@@ -147,8 +151,9 @@ def _read_option_or_text(statement: str, gold: str) -> tuple[str, str, float]:
     if letter := labels.gold_option(gold):
         option = labels.read_option(statement)
         return ("correct" if option == letter else "wrong") if option else "unparsable", option, 0.0
-    ours = answers.bare(statement)
-    return "correct" if ours == answers.bare(gold) else "wrong", ours, 0.0
+    ours, several = answers.bare(statement), labels.several(gold)
+    right = ours == answers.bare(gold) or (several and several == labels.several(statement))
+    return "correct" if right else "wrong", ours, 0.0
 
 
 def _read_words(statement: str, golds: tuple[str, ...]) -> tuple[str, str, float]:

@@ -30,13 +30,13 @@ _BOLD, _ITALIC = re.compile(r"^(?:\*\*+|__+|`+)|(?:\*\*+|__+|`+)(?=\.?$)"), re.c
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _ASKED = re.compile(answers.ANY["latex"]["asked"])
 _WORD, _SET = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}").search, re.compile(r"⟦|\\emptyset|∈|\\in").search
-_WORDS = re.compile(r"[^\W\d_]{3,}(?: [^\W\d_]+)*|[^\W\d_a-zA-Z\u0370-\u03ff]+").fullmatch
+_WORDS = re.compile(r"(?:\\(?:angle|triangle) *)?[^\W\d_]{3,}(?: [^\W\d_]+)*|[^\W\d_a-zA-Z\u0370-\u03ff]+").fullmatch
 _BASE = re.compile(r"\(?[0-9][0-9A-Fa-f]*\)?_(?:[0-9]|\([0-9]+\))").fullmatch
 # Words between two numbers, or a text with numbers; `or` and `and` list values.
 _FONT, _SPACE = r"\\(?:text|math|mbox)[a-z]* *", r"[^\w\\^]*(?:\\[ ,;])*"
 _UNITS = re.compile(
     rf"[0-9]{_SPACE}{_FONT}\{{ *(?!(?:or|and)\b)[^{{}}0-9]*[^\W\d_][^{{}}0-9]*\}}{_SPACE}[0-9]"
-    rf"|{_FONT}\{{[^{{}}]*[0-9] *[^\W\d_]{{2,}}[^{{}}]*[0-9]|[0-9][\u3040-\u9fff\uac00-\ud7af]+[0-9]"
+    rf"|{_FONT}\{{[^{{}}]*[0-9] *[^\W\d_]{{2,}}[^{{}}]*[0-9]|[0-9)}}][\u3040-\u9fff\uac00-\ud7af]+[-0-9\\(]"
 ).search
 # The helper's environment variables: what Python needs to find math-verify; no keys, no tokens.
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE", "TMPDIR")
@@ -128,6 +128,8 @@ def judge(statement: str, gold: str) -> str:
         return "unparsable"
     if letter := labels.gold_option(gold):
         return "correct" if labels.read_option(statement) == letter else "wrong"
+    if (several := labels.several(gold)) and several == labels.several(statement):
+        return "correct"
     ours, theirs = formula(statement), formula(gold)
     verdict = decided(ours, theirs) or HELPER_PROCESS.ask(*(f"\\boxed{{{text}}}" for text in (theirs, ours)))
     if verdict == "unparsable":
@@ -139,7 +141,8 @@ def decided(ours: str, theirs: str) -> str:
     """Return "correct" or "wrong" where math-verify is not asked, as docs/REWARD_CUSTOM.md has it; else ""."""
     lines, measure = [answers.formula(text).strip() for text in (ours, theirs)], answers.measure(theirs)
     same_words = _WORD(lines[1]) and answers.bare(ours) == answers.bare(theirs)
-    if lines[0] == lines[1] or same_words or answers.equal(measure, answers.measure(ours)):
+    same = len({answers.LOOSE_BLANK.sub("", line) for line in lines}) == 1
+    if same or same_words or answers.equal(measure, answers.measure(ours)):
         return "correct"
     # `abc` and `cab`; `3 \text{ hours } 20 \text{ minutes}`; `52_8`; `5 \text{ million}` and `5`; `\{1,2\}` and `1,2`
     words, units, base = all(map(_WORDS, lines)), any(map(_UNITS, (ours, theirs))), any(map(_BASE, lines))

@@ -6,11 +6,12 @@ import json
 import linecache
 import runpy
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from recipes.data.readers import Mistakes, records
+from recipes.data.readers import Columns, Mistakes, records
 from recipes.from_python import function_location, rows_file
 from recipes.rewards.function import Call, load_function
 from tests.mistakes import mistake
@@ -128,9 +129,17 @@ def test_an_object_that_no_file_can_hold_is_named(tmp_path):
     assert "OPENED" in mistake(lambda: function_location(logged_there, tmp_path), "my_rewards.py").what
 
 
-def test_rows_are_one_file_by_their_content(tmp_path):
+def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
     import numpy as np
+    import pandas
     from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (4, 4)).save("a.png")
+    row = {"prompt": "a", "ground_truth": Decimal("0.5"), "when": pandas.NaT, "image": "a.png"}
+    frame = pandas.DataFrame([row])
+    (record,) = records([rows_file(frame, tmp_path)], Mistakes(Columns(images="image", data_source="math")))
+    assert (record.ground_truth, record.rest["when"], record.images) == ("0.5", None, [str(tmp_path / "a.png")])
 
     picture = Image.new("CMYK", (4, 4))
     rows = [{"prompt": "<image>1 + 1 =", "ground_truth": np.int64(2), "images": [picture], "data_source": "math"}]

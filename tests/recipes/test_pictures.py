@@ -22,6 +22,10 @@ WHOLE = encoded(Image.new("RGB", (64, 48), (9, 30, 60)))
 TEXT = base64.b64encode(WHOLE).decode()
 STRIP = encoded(Image.new("RGB", (900, 4)))
 
+_out = io.BytesIO()
+Image.new("RGB", (9, 9)).save(_out, "GIF", save_all=True, append_images=[Image.new("RGB", (9, 9), "red")])
+GIF = _out.getvalue()
+
 
 @pytest.mark.parametrize(
     "image",
@@ -34,6 +38,8 @@ STRIP = encoded(Image.new("RGB", (900, 4)))
         f"data:image/png;base64,{TEXT}",
         base64.encodebytes(WHOLE).decode(),
         {"url": f"data:image/png;base64,{TEXT}"},
+        base64.urlsafe_b64encode(WHOLE).decode().rstrip("="),
+        "file://%61.png",
     ],
     ids=lambda image: repr(image)[:20],
 )
@@ -57,6 +63,9 @@ def test_each_form_gives_the_file(tmp_path, image):
         (b"<svg/>", "no PNG"),
         (STRIP, "900 x 4"),
         (encoded(Image.new("RGB", (4, 804))), "200:1"),
+        (encoded(Image.new("I;16", (64, 48), 3000)), "I;16"),
+        (encoded(Image.new("F", (64, 48)), "TIFF"), "mode is F"),
+        (GIF, "2 frames"),
     ],
     ids=lambda value: repr(value)[:20],
 )
@@ -64,6 +73,14 @@ def test_what_engines_cannot_show_is_named_and_never_printed_whole(tmp_path, ima
     error = mistake(lambda: pictures.read(image, tmp_path, {}))
     assert what in error.what
     assert len(error.what) < 200
+
+
+def test_a_photo_stands_upright_and_stays_a_jpeg():
+    lying, out = Image.Exif(), io.BytesIO()
+    lying[pictures.ORIENTATION] = 6
+    Image.new("RGB", (80, 40)).save(out, "JPEG", exif=lying)
+    for data, form in ((pictures.usable(out.getvalue()), "JPEG"), (pictures.encoded(Image.open(out)), "PNG")):
+        assert (pictures.open_image(data).size, pictures.open_image(data).format) == ((40, 80), form)
 
 
 def test_a_jpeg_of_a_few_pixels_is_a_picture():

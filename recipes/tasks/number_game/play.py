@@ -119,12 +119,7 @@ def read_result(path: Path) -> GameResult:
 
 
 def play(
-    episodes: Sequence[Episode],
-    agent: Agent,
-    folder: Path,
-    workers: int,
-    *,
-    on_episode: Callable[[GameResult], None],
+    episodes: Sequence[Episode], agent: Agent, folder: Path, workers: int, *, on_episode: Callable[[GameResult], None]
 ) -> tuple[list[GameResult], int]:
     """Play the episodes that have no result in `folder` yet on `workers` screens.
 
@@ -140,11 +135,7 @@ def play(
 
     folders = {episode.key: folder_of(episode) for episode in episodes}
     missing = [episode for episode in episodes if not (folders[episode.key] / RESULT).is_file()]
-
-    def work(screen: ChromiumScreen, episode: Episode) -> None:
-        on_episode(play_episode(screen, episode, agent, folders[episode.key]))
-
-    run(missing, work, workers)
+    run(missing, lambda screen, each: on_episode(play_episode(screen, each, agent, folders[each.key])), workers)
     results = [read_result(folders[episode.key] / RESULT) for episode in episodes]
     return results, len(episodes) - len(missing)
 

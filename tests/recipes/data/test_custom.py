@@ -392,7 +392,10 @@ def test_an_error_without_a_text_is_named_by_its_class(monkeypatch):
 
 
 def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path):
-    rows = [{"frage": f"question {index}", "answer": "A", "options": ["one", "two"]} for index in range(20)]
+    rows = [
+        {"frage": f"question {index}", "answer": "A", "image": "a.png", "options": ["one", "two"]}
+        for index in range(20)
+    ]
     path, template = write(tmp_path, rows), tmp_path / "t.jinja"
     recipe = yaml.safe_load((ROOT / "configs/custom.yaml").read_text())
     recipe["tiny"]["data"] = {"prompt_key": "frage", "answer_key": "answer", "data_source": "qa"}
@@ -403,10 +406,9 @@ def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path)
         words = ["data.rollout_batch_size=8", *further]
         recipe = ready(load(str(tmp_path / "own.yaml"), arguments=words, environ={}, hardware="cpu"), str)
         assert next(read_rows(recipe.data.train_files))["problem"].endswith(end)
-        remarks = [
-            remark for remark in check_data(recipe) if "prompts do not show their row's column options" in remark
-        ]
-        assert len(remarks) == said
+        remarks = "\n".join(check_data(recipe))
+        assert remarks.count("prompts do not show their row's column options") == said
+        assert "column image; --image_key image" in remarks
 
 
 def test_several_turns_are_for_verl_alone(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from tests.mistakes import mistake
 GOOD = {"prompt": "What is 1 + 1?", "ground_truth": "2", "data_source": "math_reasoning"}
 LINE = json.dumps(GOOD)
 CHAT = [{"role": "user", "content": GOOD["prompt"]}]
+PICTURE = [{"type": "image", "image": "b.png"}, {"type": "text", "text": GOOD["prompt"]}]
 PARTS = [{"type": "text", "text": GOOD["prompt"][:4]}, {"type": "text", "text": GOOD["prompt"][4:], "image": None}]
 
 
@@ -48,6 +50,8 @@ def facts(found):
         ("windows.json", json.dumps([GOOD, GOOD], indent=4).replace("\n", "\r\n")),
         ("a.csv", "prompt,ground_truth,data_source\n" + 2 * "What is 1 + 1?,2,math_reasoning\n"),
         ("excel.csv", "prompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
+        ("sep.csv", "sep=;\nprompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
+        ("trl.jsonl", 2 * f"{json.dumps({**GOOD, 'ground_truth': [{'role': 'assistant', 'content': '2'}]})}\n"),
         ("a.tsv", "prompt\tground_truth\tdata_source\n\n" + 2 * "What is 1 + 1?\t2\tmath_reasoning\n"),
         ("nan.jsonl", 2 * f'{LINE[:-1]}, "level": NaN}}\n'),
         ("repr.csv", "prompt,ground_truth,data_source\n" + 2 * f'"{CHAT}",2,math_reasoning\n'),
@@ -91,6 +95,31 @@ def test_every_usual_form_gives_the_same_records(tmp_path, name, content):
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
     assert where in mistake(lambda: read(tmp_path, name, content)).where
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "prompt,ground_truth\n问题,1\n".encode("gb18030"), "iconv -f GB18030"),
+        ("a.jsonl", LINE.replace("What", "问题").encode("utf-16"), "iconv"),
+        ("a.json", json.dumps({"data": [GOOD, GOOD]}), "jq .FIELD a.json"),
+        ("a.jsonl.gz", LINE, "unpack"),
+        ("a.arrow", LINE, "to_parquet"),
+        ("a.jsonl", json.dumps({**GOOD, "ground_truth": float("inf")}), "write it as text"),
+        ("a.jsonl", '{"题目": "1 + 1 = ?", "答案": "2"}', "--prompt_key 题目 --answer_key 答案"),
+        ("a.jsonl", json.dumps({**GOOD, "images": ["a.png"], "prompt": [{**CHAT[0], "content": PICTURE}]}), "one of"),
+    ],
+)
+def test_what_to_do_is_said(tmp_path, name, content, said):
+    assert said in mistake(lambda: read(tmp_path, name, content)).fix
+
+
+def test_days_and_decimals_of_pandas_are_texts(tmp_path):
+    import pandas
+
+    for stored, truth in ((pandas.Timestamp("2024-05-01"), "2024-05-01"), (Decimal("0.50"), "0.50")):
+        pandas.DataFrame([{**GOOD, "ground_truth": stored}]).to_parquet(tmp_path / "a.parquet")
+        assert read(tmp_path, "a.parquet")[0].ground_truth == truth
 
 
 def test_a_list_of_other_objects_is_a_text(tmp_path):
