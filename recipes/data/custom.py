@@ -114,10 +114,31 @@ def _messages(record: Record, system: str, template: Template | None) -> list[di
     return [*others, {"role": "user", "content": question}]
 
 
+class _Written:
+    """A list or an object that is written as text, which it shows."""
+
+    _text: str  # with an underscore: in a template `column.text` is the object's own key
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class _WrittenList(_Written, list[Any]):
+    """A list."""
+
+
+class _WrittenObject(_Written, dict[str, Any]):
+    """An object."""
+
+
 def _column(value: Any) -> Any:
     """A column for a template, which goes through a list or an object that is written as text, and shows the text."""
     found = written(value)
-    return value if found is value else type("Column", (type(found),), {"__str__": lambda _: value})(found)
+    if found is value:
+        return value
+    column = _WrittenList(found) if isinstance(found, list) else _WrittenObject(found)
+    column._text = value
+    return column
 
 
 def _text(path: Path, key: str) -> str:
@@ -238,11 +259,24 @@ def _row(record: Record, messages: list[dict[str, str]], pictures: list[bytes], 
     source, truth = record.data_source, record.ground_truth
     # From the record's own messages, so that another template does not change the ids.
     id = record.id or content_id(source, record.messages, truth, pictures)
-    asked = json.dumps(record.messages if record.chat else record.messages[-1]["content"])
-    info = {"split": "", "index": 0, "file": Path(record.place.file).name, "line": record.place.number}
-    info |= {"asked": asked, "solution": record.solution, "fields": ""}
-    named = dict[str, Any](data_source=source, prompt=messages, ground_truth=truth, ability=source, id=id)
-    row = make_row(**named, extra_info=info, images=pictures or None)
+    info = {
+        "split": "",
+        "index": 0,
+        "file": Path(record.place.file).name,
+        "line": record.place.number,
+        "asked": json.dumps(record.messages if record.chat else record.messages[-1]["content"]),
+        "solution": record.solution,
+        "fields": "",
+    }
+    row = make_row(
+        data_source=source,
+        prompt=messages,
+        ground_truth=truth,
+        ability=source,
+        extra_info=info,
+        images=pictures or None,
+        id=id,
+    )
     row.pop("images", None)
     own = record.finished
     # Of a row EasyR1 passes a reward only this column and the id. `rewards/easyr1.py` takes the data source out
@@ -289,11 +323,16 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         made_from = {path.name: digest for path, digest in conversion.digests.items()}
 
         def split(name: str, part: _Part, mask: list[bool], dropped: int) -> Split:
-            settings = {"files": made_from, "val_share": None if conversion.val else conversion.val_share}
-            counts = {"most_images": most_images, "data_sources": part.prompts.sources(mask)}
-            facts = dict[str, Any](task="custom", split=name, source=", ".join(made_from), command=command)
-            facts |= {"seed": conversion.seed, "settings": settings, "counts": counts}
-            facts |= {"dropped": {HELD_OUT: dropped} if dropped else {}}
+            facts = {
+                "task": "custom",
+                "split": name,
+                "source": ", ".join(made_from),
+                "command": command,
+                "seed": conversion.seed,
+                "settings": {"files": made_from, "val_share": None if conversion.val else conversion.val_share},
+                "counts": {"most_images": most_images, "data_sources": part.prompts.sources(mask)},
+                "dropped": {HELD_OUT: dropped} if dropped else {},
+            }
             rows = part.rows(mask, name, with_images=most_images > 0)
             tracked = progress.track(rows, total=sum(mask), description=name)
             return Split(name, tracked, facts, schema=part.schema(most_images > 0))
@@ -413,12 +452,25 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
             raise recipe.error(f"the file {path} {kind}", fix, key.key)
     own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
-    named = data.prompt_key or ours.prompt, data.answer_key or ours.ground_truth, data.image_key, data.data_source
-    known = tuple(getattr(asked, "known_sources", tuple)())
-    columns = Columns(*named, not own, known, recipe.engine, recipe.name if own else None)
-    given = data.system_prompt, data.format_prompt, data.image_dir
-    system, template, image_dir = (Path(each) if each else None for each in given)
-    return Conversion(train, val, system, template, columns, data.val_share, abs(data.seed), image_dir)
+    return Conversion(
+        train,
+        val,
+        Path(data.system_prompt) if data.system_prompt else None,
+        Path(data.format_prompt) if data.format_prompt else None,
+        Columns(
+            data.prompt_key or ours.prompt,
+            data.answer_key or ours.ground_truth,
+            data.image_key,
+            data.data_source,
+            not own,
+            tuple(getattr(asked, "known_sources", tuple)()),
+            recipe.engine,
+            recipe.name if own else None,
+        ),
+        data.val_share,
+        abs(data.seed),
+        Path(data.image_dir) if data.image_dir else None,
+    )
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:
