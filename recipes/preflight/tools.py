@@ -88,11 +88,8 @@ def try_tools(recipe: Recipe) -> tuple[list[str], list[dict[str, Any]]]:
     for name, arguments in examples:
         answer = tools.call(name, json.dumps(arguments)).result()
         if answer.failed:
-            raise RecipeError(
-                f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}",
-                where=settings.file,
-                fix="mend the tool, or its example",
-            )
+            what = f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}"
+            raise RecipeError(what, where=settings.file, fix="mend the tool, or its example")
         lines.append(f"{name} {json.dumps(arguments, ensure_ascii=False)} answers {answer.text!r}")
     tried = {name for name, _ in examples}
     lines += [
