@@ -264,7 +264,9 @@ def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iter
     if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
         held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
-        cost = f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds there a billion weights"
+        cost = (
+            f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds for a billion weights there"
+        )
         yield Way(text, cost, choose_settings(plan, {**explicit, "offload_all": True}))
     if plan.weight_bytes > HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"

@@ -74,12 +74,10 @@ def _check_bf16(recipe: Recipe) -> None:
     """Raise where the GPUs of this machine lack the format of passes or of generation."""
     here = gpus.model() if recipe.hardware == "gpu" and recipe.resolution.planned_gpus is None else None
     if here and here[1] < WITH_BF16 and "bf16" in map(recipe.value, PRECISIONS):
-        raise recipe.error(
-            f"{here[0]} has no bf16, in which passes and generation compute here",
-            "take a GPU of Nvidia's Ampere or later (RTX 30, A10, A100); what was never tried on older ones: "
-            f"{' '.join(f'{key}=fp16' for key in PRECISIONS)}",
-            *PRECISIONS,
-        )
+        fix = "take a GPU of Nvidia's Ampere or later (RTX 30, A10, A100); what was never tried on older ones: "
+        fix += " ".join(f"{key}=fp16" for key in PRECISIONS)
+        what = f"{here[0]} has no bf16, in which passes and generation compute here"
+        raise recipe.error(what, fix, *PRECISIONS)
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
@@ -87,12 +85,12 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
     if recipe.hardware == "gpu" and not chosen:
         why = "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here"
         return f"{why}; --gpus 1x80 plans for one of 80 GB"
-    what = (
-        f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
-        f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
-    )
+    name, why = str(recipe.worker.actor.model.model_path), "it is not listed, and no folder with config.json"
+    if local_model(name):
+        why = f"its config.json is not a dense decoder's, with {', '.join(SIZES)}"
+    what = f"memory is not estimated: the sizes of {name} are not known; {why}"
     if recipe.resolution.planned_gpus is not None:
-        fix = "plan with such a model, or the one that this is made from, as MODEL_PATH; a start needs no estimate"
+        fix = "set MODEL_PATH to a folder with such a config.json, or to the model that this one is made from"
         raise recipe.error(what, fix, MODEL)
     return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
 
