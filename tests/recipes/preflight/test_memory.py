@@ -15,7 +15,7 @@ from recipes.config import gpus as plans
 from recipes.data.custom import ready
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import published, published_shape
-from recipes.preflight import memory
+from recipes.preflight import machine, memory
 from recipes.preflight.resume import fingerprint
 from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
@@ -245,7 +245,10 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     recipe = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
     assert (recipe.hardware, recipe.n_gpus, recipe.value(SHARE) > 0.3) == ("gpu", 1, True)
     monkeypatch.setattr(preflight, "visible_gpus", lambda _: 0)
-    preflight.check_before_data(recipe, plan_only=True)
+    monkeypatch.setattr(machine, "lacks", lambda *_: True)  # of the GPUs that are here
+    monkeypatch.setenv("EASYR1_HOME", str(tmp_path))
+    for planned in (recipe, recipe.model_copy(update={"engine": "easyr1"})):
+        preflight.check_before_data(planned, plan_only=True)
     found = preflight.dry(recipe)
     assert not found.errors
     assert any("23.5 GB" in line for line in found.remarks)
