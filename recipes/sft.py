@@ -52,7 +52,7 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight import refuse_planned
-from recipes.preflight.model import check_model, check_weights
+from recipes.preflight.model import check_context, check_model, check_weights
 from recipes.preflight.tools import prompt_schemas
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
@@ -259,11 +259,9 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
             else:
                 kept.append({"messages": packed(messages)} | ({"tools": json.dumps(schemas)} if schemas else {}))
     if not kept:
-        raise RecipeError(
-            f"no row is at most {chosen.longest} tokens long",
-            where="data.max_length, data.max_token_len_per_gpu",
-            fix="raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller",
-        )
+        what = f"no row is at most {chosen.longest} tokens long"
+        fix = "raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller"
+        raise RecipeError(what, where="data.max_length, data.max_token_len_per_gpu", fix=fix)
     return kept, long
 
 
@@ -317,7 +315,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     refuse_planned(recipe)
     versions.check(recipe.hardware)
-    for remark in [*remarks(recipe), *check_model(recipe), *check_weights(recipe)]:
+    for remark in [*remarks(recipe), *check_model(recipe), *check_context(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
     given = recipe.data.train_files
     data = ", ".join(str(relative_to_cwd(Path(file))) for file in ([given] if isinstance(given, str) else given))
@@ -353,11 +351,9 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     saved = max(checkpoints.glob("global_step_*/huggingface"), key=lambda path: step_of(str(path)) or 0, default=None)
     if outcome.exit_code or saved is None:
         cause = outcome.hung or (outcome.error and outcome.error.error) or "no model was saved"
-        raise RecipeError(
-            f"the supervised trainer ended with exit code {outcome.code}: {cause}",
-            where=str(relative_to_cwd(files.log)),
-            fix="mend what its last lines say, and start again",
-        )
+        what = f"the supervised trainer ended with exit code {outcome.code}: {cause}"
+        fix = "mend what its last lines say, and start again"
+        raise RecipeError(what, where=str(relative_to_cwd(files.log)), fix=fix)
     chosen.model.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(saved, chosen.model)
     name_the_type(chosen.model)
@@ -384,11 +380,8 @@ def steps_of(chosen: Plan, rows: int) -> int:
     rows = min(rows, most) if most > 0 else rows
     steps = rows // int(settings.data.train_batch_size) * int(settings.trainer.total_epochs)
     if steps < 1:
-        raise RecipeError(
-            f"{rows:,} worked answers are fewer than one update's {settings.data.train_batch_size}",
-            where="data.train_batch_size",
-            fix=f"TRAIN_BATCH_SIZE={max(1, rows // 4)}",
-        )
+        what = f"{rows:,} worked answers are fewer than one update's {settings.data.train_batch_size}"
+        raise RecipeError(what, where="data.train_batch_size", fix=f"TRAIN_BATCH_SIZE={max(1, rows // 4)}")
     return min(steps, int(settings.trainer.total_training_steps or steps))
 
 

@@ -157,7 +157,7 @@ def _plan_on(recipe: Recipe, gpu: nvidia.Gpu | None) -> MemoryPlan | None:
         eager=rollout.enforce_eager,
     )
     given = {name: recipe.value(key) for name, key in fit.KEYS.items()}
-    return fit.choose_settings(plan, given | _passes(recipe, plan))
+    return fit.choose_settings(plan, given | fixed_settings(recipe, plan))
 
 
 def _shows_once(recipe: Recipe) -> bool:
@@ -169,12 +169,12 @@ def _shows_once(recipe: Recipe) -> bool:
 
 def explicit_settings(recipe: Recipe, plan: MemoryPlan) -> fit.Explicit:
     """Return the memory settings (`fit.KEYS`) that `fit` must keep: those that the hardware layer did not set, and
-    those that `_passes` returns."""
+    those that `fixed_settings` returns."""
     decided = {name: recipe.value(key) for name, key in fit.KEYS.items() if recipe.source_of(key).layer != "hardware"}
-    return decided | _passes(recipe, plan)
+    return decided | fixed_settings(recipe, plan)
 
 
-def _passes(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
+def fixed_settings(recipe: Recipe, plan: MemoryPlan) -> dict[str, Any]:
     """Return the settings that `fit` must not choose.
 
     Tokens and recomputation where a pass has a fixed number of responses, `fused_adam` where EasyR1 or a key below

@@ -70,7 +70,7 @@ def load(
     controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
     user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS)]
     planned: tuple[Gpu, ...] | None = None  # by `--gpus 1x24`, whether they are here or not
-    if text := controls.get("gpus"):
+    if (text := controls.get("gpus")) is not None:
         source = Source("argument", f"argument gpus={text}")
         planned = tuple(described(text, source.where))
         user.append(Setting("trainer.n_gpus_per_node", str(len(planned)), source))

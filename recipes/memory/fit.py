@@ -213,6 +213,10 @@ class Machine:
     gpus: int  # GPUs of this machine; a way that needs more says "N such GPUs"
     lr: float = 1e-6
     engine: str = "verl"
+    number: str = "GPUS_PER_NODE={}"  # how a number of GPUs is typed
+    responses: int = 0  # of an update, which divide over the GPUs
+    tensors: tuple[int, ...] = (1, 2, 4, 8)  # numbers of GPUs over which an engine of vLLM can divide the model
+    fixed: tuple[str, ...] = ("offload_all",)  # settings that no key of `KEYS` changes
 
     @property
     def adapters(self) -> str:
@@ -239,13 +243,12 @@ def ways_out(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> list[Way
 
 def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterator[Way]:
     """Yield what could make a plan fit on its own GPUs, the cheapest first."""
-    of_strategy = {name: value for name, value in explicit.items() if name == "offload_all"}
-    chosen = choose_settings(plan, of_strategy)
+    chosen = choose_settings(plan, {name: value for name, value in explicit.items() if name in machine.fixed})
     new = {name: getattr(chosen, name) for name, value in explicit.items() if value is not None}
     text = " ".join(f"{KEYS[name]}={str(value).lower()}" for name, value in new.items() if value != explicit[name])
     if text:
         yield Way(text, "", chosen)
-    tensors = [size for size in (2, 4, 8) if plan.tensor < size <= plan.ranks and not plan.shape.heads % size]
+    tensors = [size for size in machine.tensors if plan.tensor < size and not plan.ranks % size]
     shared = {f"TENSOR_PARALLEL_SIZE={size}": replace(plan, tensor=size) for size in tensors}
     costs = "{tensor} GPUs share an engine of vLLM: fewer engines generate"
     for text, way in shared.items():
@@ -261,7 +264,9 @@ def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iter
     if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
         held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
-        cost = f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds there a billion weights"
+        cost = (
+            f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds for a billion weights there"
+        )
         yield Way(text, cost, choose_settings(plan, {**explicit, "offload_all": True}))
     if plan.weight_bytes > HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"
@@ -284,12 +289,14 @@ def _more_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iterat
     """Yield the fewest GPUs of this kind on which a plan fits, and a smaller number on which it fits with LoRA."""
     most = 65
     for lora in dict.fromkeys((plan.lora, plan.lora or LORA_RANK)):
-        counts = (count for count in (1, 2, 4, 8, 16, 32, 64) if plan.ranks < count < most)
-        tensors = [size for size in (1, 2, 4, 8) if size >= plan.tensor and not plan.shape.heads % size]
+        fitting = (1 << power for power in range(7) if not machine.responses % (1 << power))
+        counts = (count for count in fitting if plan.ranks < count < most)
+        tensors = [size for size in machine.tensors if size >= plan.tensor]
         for count, tensor in ((count, size) for count in counts for size in tensors if size <= count):
             more = replace(plan, ranks=count, ranks_here=min(8, count), host=None, lora=lora, tensor=tensor)
             if fits(after := choose_settings(more, explicit)):
-                text = f"GPUS_PER_NODE={count}" if count <= 8 else f"NNODES={count // 8} GPUS_PER_NODE=8"
+                nodes = f"NNODES={max(1, count // 8)} " if count > 8 or plan.ranks > plan.ranks_here else ""
+                text = nodes + machine.number.format(min(8, count))
                 text += "" if tensor == plan.tensor else f" TENSOR_PARALLEL_SIZE={tensor}"
                 text += "" if lora == plan.lora else f" {machine.adapters}"
                 yield Way(text, "" if count <= machine.gpus else f"{count} such GPUs", after)
@@ -301,8 +308,10 @@ def _smaller(plan: MemoryPlan, explicit: Explicit) -> Iterator[Way]:
     """Yield the largest listed model that fits as this one is trained; it reads images if this one does."""
     shapes = {name: each for name in published() if (each := published_shape(name)) is not None}
     for name, shape in sorted(shapes.items(), key=lambda item: -item[1].parameters):
-        is_alike = bool(shape.vision) == bool(plan.shape.vision) and shape.parameters < plan.shape.parameters
-        if is_alike and fits(after := choose_settings(replace(plan, shape=shape), explicit)):
+        is_alike = bool(shape.vision) == bool(plan.shape.vision) and not shape.heads % plan.tensor
+        if shape.parameters >= plan.shape.parameters or not is_alike:
+            continue
+        if fits(after := choose_settings(replace(plan, shape=shape), explicit)):
             yield Way(f"MODEL_PATH={name}", "the largest listed model that fits", after)
             return
 

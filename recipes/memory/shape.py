@@ -96,7 +96,7 @@ SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention
 
 
 def shape(folder: Path | None) -> Shape | None:
-    """The shape in a model's `config.json`; None where a size is missing, or the model is no dense decoder."""
+    """The shape in a model's `config.json`; None where a size is missing or 0, or the model is no dense decoder."""
     try:
         return shape_of(model_config(folder))
     except (KeyError, TypeError):
@@ -123,7 +123,8 @@ def published() -> dict[str, dict[str, Any]]:
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
     """As `shape`, from what `config.json` holds. Raises KeyError where a size is missing."""
     text = text_config(config)
-    if any("expert" in name for name in text):
+    are_sizes = all(isinstance(text[name], int) and text[name] > 0 for name in SIZES)
+    if not are_sizes or any("expert" in name for name in text):
         return None
     heads = text["num_attention_heads"]
     width = text.get("head_dim") or text["hidden_size"] // heads

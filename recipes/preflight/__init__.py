@@ -13,6 +13,7 @@ from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
 from recipes.errors import RecipeError
+from recipes.model_files import local_model, weight_files
 from recipes.preflight import cluster, data_files, machine, memory, model, resume, reward, tools
 
 Check = Callable[[Recipe], list[str] | resume.Start]
@@ -29,6 +30,7 @@ CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "machine": (machine.check_machine, ()),
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
+    "context": (model.check_context, ()),
     "chat template": (model.check_chat_template, ("model",)),
     "tensor parallelism": (model.check_tensor_parallel, ()),
     "memory": (memory.check_memory, ()),
@@ -58,6 +60,8 @@ class Findings:
     start: resume.Start = field(default_factory=lambda: resume.Start(None))  # a fresh one where it was not checked
 
 
+OF_MACHINE = ("machine", "cluster", "resume", "disk", "weights")
+"""Checks of this machine, which say nothing of GPUs that are elsewhere."""
 TEXTS = ("data.system_prompt", "data.format_prompt")
 """Keys of files for which users give the text itself."""
 
@@ -76,6 +80,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     found = []
+    if recipe.resolution.planned_gpus is not None:
+        return remarks(recipe)
     if recipe.engine == "easyr1":
         found = source.check(os.environ, recipe.hardware == "cpu")
     else:
@@ -86,11 +92,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
 def refuse_planned(recipe: Recipe) -> None:
     """Raise where the recipe is a plan for GPUs that need not be here."""
     if recipe.resolution.planned_gpus is not None:
-        raise recipe.error(
-            "the GPUs are planned for and need not be here, so that nothing can be started on them",
-            "leave --gpus out, or set DRY_RUN=1",
-            "trainer.n_gpus_per_node",
-        )
+        what = "the GPUs are planned for and need not be here, so that nothing can be started on them"
+        raise recipe.error(what, "leave --gpus out, or set DRY_RUN=1", "trainer.n_gpus_per_node")
 
 
 def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
@@ -117,14 +120,14 @@ def findings(recipe: Recipe, skip: tuple[str, ...] = ()) -> Findings:
 def dry(recipe: Recipe, skip: tuple[str, ...] = ("cluster",)) -> Findings:
     """The findings of a dry run: data that the start would make first is no error, and checks that need it are skipped.
 
-    Of a plan for GPUs that are not here, only memory and what the engine can do are checked, and the data if no file of
-    it is missing. A plan can be made before several machines are named.
+    Of a plan for GPUs that are not here, the machine is not checked, nor a model or data that are not here. A plan can
+    be made before several machines are named.
     """
     missing = data_files.missing(recipe) if "data" not in skip else []
-    if recipe.resolution.planned_gpus is not None:
-        checked = {"engine", "tensor parallelism", "memory", *["data"] * (not missing)} - set(skip)
-        return findings(recipe, skip=tuple(name for name in CHECKS if name not in checked))
     to_prepare = bool(missing and recipe.prepare) and not any(key.source.by_user for key in missing)
+    if recipe.resolution.planned_gpus is not None:
+        here = local_model(recipe.worker.actor.model.model_path)
+        skip = (*skip, *OF_MACHINE, *["data"] * bool(missing), *["model"] * (here is None or not weight_files(here)))
     result = findings(recipe, skip=(*skip, *["data"] * to_prepare))
     if to_prepare:
         result.remarks.append(f"the data is made at the start: python {' '.join(recipe.prepare)}")

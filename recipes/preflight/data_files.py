@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
-from recipes.config.accounting import used_rows
+from recipes.config.accounting import data_parallel, used_rows
 from recipes.data.lengths import count_split, picture_tokens
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows, row_count, structured
 from recipes.data.splits import Prompts
@@ -55,11 +55,11 @@ def check_data(recipe: Recipe) -> list[str]:
         _check_columns(recipe, key)
     used = used_rows(recipe, row_count(recipe))
     if used and used < recipe.data.rollout_batch_size:
-        raise recipe.error(
-            f"data.rollout_batch_size {recipe.data.rollout_batch_size} is larger than the {used} training rows",
-            f"set ROLLOUT_BATCH_SIZE to {used} or less",
-            "data.rollout_batch_size",
-        )
+        n, ranks = recipe.worker.rollout.n, data_parallel(recipe)
+        most = next((size for size in range(used, 0, -1) if size * n % ranks == 0), 0)
+        what = f"data.rollout_batch_size {recipe.data.rollout_batch_size} is larger than the {used} training rows"
+        fix = f"set ROLLOUT_BATCH_SIZE and GLOBAL_BATCH_SIZE to {most} or less" if most else "take fewer GPUs"
+        raise recipe.error(what, fix, "data.rollout_batch_size")
     return _remarks_on_prompts(recipe)
 
 
@@ -127,11 +127,9 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
     paths = [opened.schema.column(index).path for index in range(len(opened.schema))]
     lacking = [name for name in engine_columns(recipe) if not any(f"{path}.".startswith(f"{name}.") for path in paths)]
     if lacking:
-        raise recipe.error(
-            f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})",
-            f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py",
-            key.key,
-        )
+        what = f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})"
+        fix = f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py"
+        raise recipe.error(what, fix, key.key)
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -212,11 +210,9 @@ def check_images(recipe: Recipe) -> list[str]:
         if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
             return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         on_cpu = recipe.hardware == "cpu"
-        raise recipe.error(
-            f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})",
-            f"set MODEL_PATH to a vision-language model{', such as recipes/tasks/number_game/tiny' * on_cpu}",
-            "worker.actor.model.model_path",
-        )
+        what = f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})"
+        fix = f"set MODEL_PATH to a vision-language model{', such as recipes/tasks/number_game/tiny' * on_cpu}"
+        raise recipe.error(what, fix, "worker.actor.model.model_path")
     return [remark for key, rows in chosen.items() for remark in _check_room(recipe, key, rows, folder)]
 
 
@@ -277,11 +273,8 @@ def _check_room(recipe: Recipe, key: PathKey, rows: list[Row], model: Path) -> l
     if data.filter_overlong_prompts and over < len(tokens):
         dropped = f"{counted(over, 'row')} over data.max_prompt_length {limit}: dropped; to keep them"
         return [f"{key.path}: {what} {dropped} {fix}"]
-    raise recipe.error(
-        f"{key.path}: {what} data.max_prompt_length is {limit}",
-        fix,
-        *(key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels"),
-    )
+    what = f"{key.path}: {what} data.max_prompt_length is {limit}"
+    raise recipe.error(what, fix, *(key.key, "data.max_prompt_length", "data.min_pixels", "data.max_pixels"))
 
 
 def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:

@@ -100,6 +100,11 @@ def checkpoint_bytes(recipe: Recipe) -> int:
     return model + sharded * copies * (trained if adapters else weight)
 
 
+def saves_in(recipe: Recipe, steps: int) -> int:
+    """Checkpoints that so many steps save: every `trainer.save_freq`, and after the last one."""
+    return max(0, -(-steps // recipe.trainer.save_freq)) if recipe.trainer.save_freq > 0 else 0
+
+
 def most_checkpoints(recipe: Recipe, saves: int) -> int:
     """The most checkpoints that are on the disk at once, of an attempt that saves so many.
 
@@ -113,13 +118,13 @@ def most_checkpoints(recipe: Recipe, saves: int) -> int:
 
 def check_disk(recipe: Recipe) -> list[str]:
     """Raise where the checkpoints that this attempt saves will not fit beside those that are there."""
-    trainer, folder = recipe.trainer, resume.folder(recipe)
+    folder = resume.folder(recipe)
     nearest = existing(folder)
     free, one, saves = shutil.disk_usage(nearest).free, 0, 0
-    if trainer.save_freq > 0:
+    if recipe.trainer.save_freq > 0:
         steps = total_steps(recipe, row_count(recipe)) - resume.steps_done(recipe, last_checkpoint(folder))
         is_here = local_model(recipe.worker.actor.model.model_path) is not None
-        one, saves = checkpoint_bytes(recipe) if is_here else 0, max(0, -(-steps // trainer.save_freq))
+        one, saves = checkpoint_bytes(recipe) if is_here else 0, saves_in(recipe, steps)
     kept = most_checkpoints(recipe, saves)
     needed = kept * one + MARGIN
     if free < needed:
@@ -154,11 +159,8 @@ def check_kernels(recipe: Recipe) -> list[str]:
     if actor.padding_free and attention in CANNOT_PACK:
         key, shown = "worker.actor.padding_free", attention or "flash_attention_2"
         fix = f"leave {key} and PADDING_FREE away, or install flash-attn ({SECTION})"
-        raise recipe.error(
-            f"{key} packs responses, and the attention {shown} cannot keep them apart here",
-            "set PADDING_FREE=false" if on_cpus else fix,
-            key,
-        )
+        what = f"{key} packs responses, and the attention {shown} cannot keep them apart here"
+        raise recipe.error(what, "set PADDING_FREE=false" if on_cpus else fix, key)
     if on_cpus or actor.padding_free or packing.by_user:
         return []
     return [f"{packing}: padding is kept, and micro-batches have a fixed number of responses; see {SECTION}"]

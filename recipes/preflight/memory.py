@@ -11,7 +11,9 @@ from recipes.config.resolve import MODEL
 from recipes.errors import RecipeError, counted
 from recipes.memory import fit, gpus
 from recipes.memory.estimates import GENERATE, GIGABYTE, HOST, MemoryPlan, Phase, gpu_phases, host_phase
-from recipes.memory.shape import SIZES
+from recipes.memory.shape import SIZES, published_config
+from recipes.model_files import indivisible, local_model, model_config
+from recipes.settings import require_resolved
 
 SHARE = fit.KEYS["utilization"]
 MOST_WAYS = 6
@@ -50,9 +52,10 @@ def check_memory(recipe: Recipe) -> list[str]:
     if plan.gpu:
         most, *rest = sorted(on_gpus, key=lambda phase: -phase.whole)
         less = ", ".join(f"{phase.name} {phase.whole / GIGABYTE:.1f}" for phase in rest)
+        if recipe.resolution.planned_gpus and plan.free < 40 * GIGABYTE:  # older GPUs have less
+            lines.append("for a GPU with bf16 (Nvidia's Ampere or later): a T4, a V100 or an RTX 20 is refused")
         lines += [*_chosen(recipe, plan), f"memory of a GPU, estimated: {most}; {less}"]
-    if plan.host is not None:
-        lines.append(f"memory of the host, estimated: {on_host}")
+    lines.append(f"memory of the host, estimated: {on_host}")
     for phase in every:
         if phase.is_close:
             above = phase.need > (phase.limit or 0)
@@ -71,12 +74,10 @@ def _check_bf16(recipe: Recipe) -> None:
     """Raise where the GPUs of this machine lack the format of passes or of generation."""
     here = gpus.model() if recipe.hardware == "gpu" and recipe.resolution.planned_gpus is None else None
     if here and here[1] < WITH_BF16 and "bf16" in map(recipe.value, PRECISIONS):
-        raise recipe.error(
-            f"{here[0]} has no bf16, in which passes and generation compute here",
-            "take a GPU of Nvidia's Ampere or later (RTX 30, A10, A100); what was never tried on older ones: "
-            f"{' '.join(f'{key}=fp16' for key in PRECISIONS)}",
-            *PRECISIONS,
-        )
+        fix = "take a GPU of Nvidia's Ampere or later (RTX 30, A10, A100); what was never tried on older ones: "
+        fix += " ".join(f"{key}=fp16" for key in PRECISIONS)
+        what = f"{here[0]} has no bf16, in which passes and generation compute here"
+        raise recipe.error(what, fix, *PRECISIONS)
 
 
 def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
@@ -84,12 +85,13 @@ def _unknown(recipe: Recipe, chosen: list[gpus.Gpu]) -> str:
     if recipe.hardware == "gpu" and not chosen:
         why = "memory is not estimated, and nothing was chosen by it: nvidia-smi tells of no GPU here"
         return f"{why}; --gpus 1x80 plans for one of 80 GB"
-    what = (
-        f"memory is not estimated: the sizes of {recipe.worker.actor.model.model_path} are not known; it is neither "
-        f"listed nor a folder whose config.json is a dense decoder's, with {', '.join(SIZES)}"
-    )
+    name, why = str(recipe.worker.actor.model.model_path), "it is not listed, and no folder with config.json"
+    if local_model(name):
+        why = f"its config.json is not a dense decoder's, with {', '.join(SIZES)}"
+    what = f"memory is not estimated: the sizes of {name} are not known; {why}"
     if recipe.resolution.planned_gpus is not None:
-        raise recipe.error(what, "set MODEL_PATH to a folder with the model's config.json", MODEL)
+        fix = "set MODEL_PATH to a folder with such a config.json, or to the model that this one is made from"
+        raise recipe.error(what, fix, MODEL)
     return f"{what}; GPU_MEMORY_UTILIZATION and worker.actor.max_token_len_per_device are yours to lower"
 
 
@@ -116,7 +118,7 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
         fix = f"take a machine with {worst.need / GIGABYTE:.0f} GB free, or GPUs; or {fix}"
     else:
         lines = ["  # ".join(filter(None, (way.text, way.cost))) for way in _proposed(recipe, plan)]
-        lines = ["add one of these to the command:", *lines] if lines else []
+        lines = ["add one of these to the command, in place of what it says on the same:", *lines] if lines else []
         fix = "\n         ".join([*([_elsewhere()] if busy else []), *lines]) or fix
     keys = (MODEL, SHARE) if worst is None or worst.name == GENERATE else (MODEL,)
     return recipe.error("; ".join([what, *map(str, busy)]), fix, *keys)
@@ -124,7 +126,17 @@ def _does_not_fit(recipe: Recipe, plan: MemoryPlan, failing: list[Phase], busy: 
 
 def _proposed(recipe: Recipe, plan: MemoryPlan) -> list[fit.Way]:
     """The nearest changes that fit the GPUs."""
-    machine = fit.Machine(len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr, recipe.engine)
+    planned, number = recipe.resolution.planned_gpus, "GPUS_PER_NODE={}"
+    if planned:  # the argument `--gpus 1x24` names the size
+        number = "--gpus {}x" + recipe.source_of("trainer.n_gpus_per_node").where.rpartition("x")[2]
+    responses = require_resolved(recipe.worker.actor.global_batch_size) * recipe.worker.rollout.n
+    here, lr = 0 if planned else len(gpus.chosen_gpus()), recipe.worker.actor.optim.lr
+    name = recipe.worker.actor.model.model_path or ""
+    config = model_config(local_model(name)) or published_config(name)
+    tensors = tuple(size for size in fit.Machine.tensors if not indivisible(config, size))
+    by_user = {name for name, key in fit.KEYS.items() if recipe.source_of(key).by_user}
+    fixed = tuple(plans.fixed_settings(recipe, plan).keys() - by_user)
+    machine = fit.Machine(here, lr, recipe.engine, number, responses, tensors, fixed)
     return fit.ways_out(plan, plans.explicit_settings(recipe, plan), machine)[:MOST_WAYS]
 
 

@@ -36,7 +36,7 @@ POINTER_BYTES = 1024
 
 
 def check_model(recipe: Recipe) -> list[str]:
-    """Raise where the model or its tokenizer is missing or unusable, or its context is too short; return remarks."""
+    """Raise where the model or its tokenizer is missing or unusable; return remarks."""
     remarks = []
     for key in path_keys(recipe):
         if key.kind == "model":
@@ -44,22 +44,22 @@ def check_model(recipe: Recipe) -> list[str]:
                 raise recipe.error(*wrong, key.key)
             if key.on_hub and not local_model(key.path):
                 remarks.append(f"the model {key.path} is not in the hub's cache yet: its prompts are not counted")
+    return remarks
+
+
+def check_context(recipe: Recipe) -> list[str]:
+    """Raise where the model's context is too short, or an adapter cannot become part of the model that is saved."""
     model = recipe.worker.actor.model
     known = positions(local_model(model.model_path))
     if known is not None and recipe.longest > known:  # which vLLM refuses only after minutes
-        raise recipe.error(
-            f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {known}",
-            "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context",
-            *("data.max_prompt_length", "data.max_response_length"),
-        )
+        what = f"prompt and response may have {recipe.longest} tokens together, but the model has positions for {known}"
+        fix = "lower MAX_PROMPT_LENGTH or MAX_RESPONSE_LENGTH, or take a model with a longer context"
+        raise recipe.error(what, fix, *("data.max_prompt_length", "data.max_response_length"))
     named = sorted({"embed_tokens", "lm_head"} & set(module_names(model.lora.target_modules)))  # which may be tied
     if model.lora.rank and named and recipe.trainer.save_hf_model:
-        raise recipe.error(
-            f"an adapter of {named[0]} cannot become part of the model that is saved",
-            f"leave {named[0]} out, or set trainer.save_hf_model to false",
-            TARGETS,
-        )
-    return remarks
+        what = f"an adapter of {named[0]} cannot become part of the model that is saved"
+        raise recipe.error(what, f"leave {named[0]} out, or set trainer.save_hf_model to false", TARGETS)
+    return []
 
 
 def _wrong(recipe: Recipe, key: PathKey) -> tuple[str, str] | None:
@@ -108,11 +108,8 @@ def check_tensor_parallel(recipe: Recipe) -> list[str]:
     config, size = model_config(local_model(path)) or published_config(path), recipe.worker.rollout.tensor_parallel_size
     if whole := indivisible(config, size):
         fitting = [str(each) for each in divisors(recipe.n_gpus) if not indivisible(config, each)]
-        raise recipe.error(
-            f"{key} is {size}, which does not divide the model's {whole} ({path})",
-            f"set it to {' or '.join(fitting)}",
-            key,
-        )
+        what = f"{key} is {size}, which does not divide the model's {whole} ({path})"
+        raise recipe.error(what, f"set it to {' or '.join(fitting)}", key)
     return []
 
 
@@ -136,11 +133,9 @@ def check_chat_template(recipe: Recipe) -> list[str]:
     if template is None:
         if not (folder / "tokenizer.json").is_file():
             return []  # a tokenizer of another kind may build its prompt in code
-        raise RecipeError(
-            f"{folder} has no chat template, and prompts are chat messages",
-            where="chat_template of tokenizer_config.json, or chat_template.jinja",
-            fix="take the model's instruct version, or set data.override_chat_template to a Jinja file",
-        )
+        what = f"{folder} has no chat template, and prompts are chat messages"
+        fix = "take the model's instruct version, or set data.override_chat_template to a Jinja file"
+        raise RecipeError(what, where="chat_template of tokenizer_config.json, or chat_template.jinja", fix=fix)
     special = _special_tokens(folder)
     given = {**special, **template_arguments(recipe)}
     whole = [QUESTION, {"role": "assistant", "content": ANSWER}]
@@ -226,11 +221,9 @@ def check_weights(recipe: Recipe) -> list[str]:
         for how, names in wrong.items()
     ]
     if wrong.keys() - {UNREAD}:
-        raise recipe.error(
-            f"the weights in {name} do not match its config.json: {'; '.join(texts)}",
-            "fetch the model again, whole; or save it again under the names that its class has in transformers",
-            MODEL,
-        )
+        what = f"the weights in {name} do not match its config.json: {'; '.join(texts)}"
+        fix = "fetch the model again, whole; or save it again under the names that its class has in transformers"
+        raise recipe.error(what, fix, MODEL)
     if found and recipe.worker.actor.model.lora.rank:
         _check_targets(recipe, found[MODULES])
     return [f"the weights in {name}: {text}" for text in texts]
@@ -253,11 +246,8 @@ def _check_targets(recipe: Recipe, modules: list[str]) -> None:
 
     if unmatched := [name for name in targets if not is_matched(name)]:
         have = sorted({name.rpartition(".")[2] for name in modules})
-        raise recipe.error(
-            f"no linear module of the model is named {' or '.join(unmatched)}; it has {', '.join(have)}",
-            "take names from these, joined by commas, or all-linear",
-            TARGETS,
-        )
+        what = f"no linear module of the model is named {' or '.join(unmatched)}; it has {', '.join(have)}"
+        raise recipe.error(what, "take names from these, joined by commas, or all-linear", TARGETS)
 
 
 def _compared(recipe: Recipe) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -44,6 +45,8 @@ MOST_ANSWERS = 2_000
 WRONG_BY = 1.5
 """Factor by which the time of a step may be wrong, the length of responses apart."""
 UNKNOWN = "known when the data is made"
+THINKING = "thinking comes on top, which they do not show"
+REFUSED = "minutes and commands follow once nothing stops the run: see the error below"
 
 
 class Answers(NamedTuple):
@@ -59,7 +62,7 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
 
     The commands repeat the user's `task`, `environ` and `overrides`.
     """
-    notes = preflight.check_before_data(recipe, plan_only=True)
+    notes = preflight.check_before_data(recipe, plan_only=recipe.resolution.planned_gpus is not None)
     heading = preflight.heading(recipe)
     recipe = ready(recipe, lambda _: None, make=False)
     found = preflight.dry(recipe, skip=("cluster", "memory"))
@@ -69,8 +72,9 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
         of_memory = ["see the error below"]
         found.errors.append(refusal)
     answers = worked_answers(recipe)
-    commands = walk(recipe, task, environ, overrides, is_worked=answers.rows > 0)
-    lines = [("plan", heading), *_lines(recipe, answers, of_memory), ("", ""), *commands]
+    lines = [("plan", heading), *_lines(recipe, answers, of_memory, is_refused=bool(found.errors))]
+    if not found.errors:
+        lines += ("", ""), *walk(recipe, task, environ, overrides, is_worked=answers.rows > 0)
     lines += [("note", remark) for remark in [*notes, *found.remarks]]
     width, before = max(len(name) for name, _ in lines), ""
     for name, text in lines:
@@ -81,25 +85,28 @@ def show(console: Console, recipe: Recipe, task: str, environ: Mapping[str, str]
     return 2 if found.errors else 0
 
 
-def _lines(recipe: Recipe, answers: Answers, of_memory: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _lines(recipe: Recipe, answers: Answers, memory: Sequence[str], is_refused: bool) -> Iterator[tuple[str, str]]:
     rows, data = used_rows(recipe, row_count(recipe)), recipe.data
     rank = recipe.worker.actor.model.lora.rank
     trained = f"LoRA of rank {rank}" if rank else "all weights are trained"
     kind = "GPU" if recipe.hardware == "gpu" else "rank without a GPU"
     yield "model", f"{_model(recipe)}, {trained}; {recipe.n_gpus} x {kind}"
-    for line in of_memory:
+    for line in memory:
         yield "memory", line
     step = f"{data.rollout_batch_size} prompts x {recipe.worker.rollout.n} responses"
     yield "rows", f"{counted(rows, 'row') if rows else UNKNOWN}; {step}, {counted(updates(recipe), 'update')} a step"
     yield "steps", _steps(recipe, rows)
     lr, key = recipe.worker.actor.optim.lr, "worker.actor.optim.lr"
     meant = f", which is meant for all weights: adapters want ten times as much, LR={fit.FASTER_LORA * lr:g}"
-    yield "rate", f"{lr:g}" + meant * bool(rank and not recipe.source_of(key).by_user)
-    yield "answers", f"at most {data.max_response_length:,} tokens; {answers.said if rows else UNKNOWN}"
+    yield "rate", f"learning rate {lr:g}" + meant * bool(rank and not recipe.source_of(key).chosen)
+    thinks = _can_think(recipe) and data.enable_thinking is not False
+    said = f"{answers.said if rows else UNKNOWN}" + f"; {THINKING}" * bool(thinks and answers.mean)
+    yield "answers", f"at most {data.max_response_length:,} tokens; {said}"
     if _can_think(recipe):
-        on = "on: it counts as part of the answer; ENABLE_THINKING=false turns it off"
-        yield "thinking", "off" if data.enable_thinking is False else on
-    for line in _time(recipe, rows, answers.mean):
+        off = "; ENABLE_THINKING=false turns it off" * (recipe.engine == "verl")  # EasyR1's templates take nothing
+        on = f"on: it counts as part of the answer, and may take thousands of tokens{off}"
+        yield "thinking", on if thinks else "off"
+    for line in [REFUSED] if is_refused else _time(recipe, rows, 0 if thinks else answers.mean):
         yield "time", line
     yield "disk", _disk(recipe, rows)
 
@@ -133,7 +140,7 @@ def _can_think(recipe: Recipe) -> bool:
     folder = local_model(name)
     templates = [folder / each for each in ("chat_template.jinja", "tokenizer_config.json")] if folder else []
     asks = any(each.is_file() and "enable_thinking" in each.read_text(encoding="utf-8") for each in templates)
-    return asks or (name.startswith("Qwen/Qwen3-") and not name.endswith(("-Base", "-2507")))
+    return asks or re.fullmatch(r"Qwen/Qwen3-[\d.]+B(-A\d+B)?", name) is not None
 
 
 def worked_answers(recipe: Recipe) -> Answers:
@@ -153,7 +160,7 @@ def worked_answers(recipe: Recipe) -> Answers:
     tokens = [len(each.ids) for each in Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(texts)]
     mean, limit = sum(tokens) / len(tokens), recipe.data.max_response_length
     cut = sum(each > limit for each in tokens) / len(tokens)
-    said = f"worked answers have {mean:.0f} on average, {max(tokens):,} at most: {cut:.0%} would be cut"
+    said = f"worked answers have {mean:,.0f} on average, {max(tokens):,} at most: {cut:.0%} would be cut"
     return Answers(len(texts), mean, said)
 
 
@@ -187,7 +194,7 @@ def work_of(recipe: Recipe, response: float) -> speed.Work | None:
         recompute=plan.recompute,
         lora=plan.lora > 0,
         on_host=plan.offload_all,
-        passes=plan.reference + (not update_suffices(recipe)),
+        passes=plan.reference + (recipe.engine == "easyr1" or not update_suffices(recipe)),
         images=rollout.limit_images > 0,
     )
 
@@ -198,16 +205,15 @@ def _time(recipe: Recipe, rows: int, mean: float) -> Iterator[str]:
     expected = min(limit, mean or USUAL_RESPONSE * limit)
     work, card = work_of(recipe, expected), _card(recipe)
     if work is None:
-        yield "not known: GPUs or the model's sizes are not known here"
+        yield "not known: no figures without a GPU, or without the model's sizes"
         return
     if card is None:
         card = speed.CARDS["80"]
-        yield f"no figure for this GPU; on as many {card.name} it would be:"
+        yield f"no figure for this GPU; with the same settings as many {card.name} would take:"
     usual, most = (speed.seconds(replace(work, response=tokens), card).step for tokens in (expected, limit))
-    yield f"{_range(usual)} a step with answers of {expected:.0f} tokens, {duration(most)} if all reach the limit"
+    yield f"{_range(usual)} a step with answers of {expected:,.0f} tokens, {duration(most)} if all reach the limit"
     if steps:
-        every = recipe.trainer.save_freq
-        saving = steps // every * machine.checkpoint_bytes(recipe) / SAVED if every > 0 else 0
+        saving = machine.saves_in(recipe, steps) * machine.checkpoint_bytes(recipe) / SAVED
         yield f"{_range(START + FIRST + steps * usual + saving)} in all, without validations"
 
 
@@ -216,12 +222,17 @@ def _range(seconds: float) -> str:
 
 
 def _disk(recipe: Recipe, rows: int) -> str:
-    one, trainer = machine.checkpoint_bytes(recipe) / GIGABYTE, recipe.trainer
-    if trainer.save_freq <= 0 or not one:
-        return "no checkpoints are saved" if one else "not known: the model's sizes are not known here"
-    steps = total_steps(recipe, rows)
-    kept = machine.most_checkpoints(recipe, max(1, steps // trainer.save_freq) if steps else 1_000)
-    return f"a checkpoint of {one:.1f} GB every {trainer.save_freq} steps, {kept} at a time: {kept * one:.0f} GB"
+    one, every, steps = machine.checkpoint_bytes(recipe), recipe.trainer.save_freq, total_steps(recipe, rows)
+    if every <= 0 or not one:
+        none = "no checkpoints are saved, which an evaluation needs: SAVE_FREQ=20 saves one every 20 steps"
+        return none if every <= 0 else "not known: the model's sizes are not known here"
+    kept = machine.most_checkpoints(recipe, machine.saves_in(recipe, steps) if steps else 1_000)
+    when = "at the end" if kept == 1 else f"every {every} steps and at the end, at most {kept} at a time"
+    return f"a checkpoint of {_size(one)} {when}: {_size(kept * one)}"
+
+
+def _size(count: float) -> str:
+    return f"{count / GIGABYTE:,.1f} GB" if count >= GIGABYTE / 10 else f"{count / 1e6:,.1f} MB"
 
 
 def walk(
@@ -239,10 +250,11 @@ def walk(
     probe = script_command("eval.py", task, "analyse", "--model_path", model, *files, *settings)
     lines = [("probe", typed_variables(environ, (MODEL,)) + probe)]
     if is_worked:
-        variables = typed_variables(environ, (*OF_TRAINER,))
-        command = f"{variables}{any_launcher(task, 'sft.sh')}{typed_arguments(overrides, ('gpus', *OF_TRAINER))}"
+        variables = number + typed_variables(environ, (*replaced, *OF_TRAINER))
+        arguments = typed_arguments(overrides, ("gpus", *replaced, *OF_TRAINER))
+        command = f"{variables}{any_launcher(task, 'sft.sh')}{arguments}"
         lines.append(("warm start", f"{command}    # if the probe says so; it prints the commands that go on from it"))
     variables, arguments = typed_variables(environ, replaced), typed_arguments(overrides, ("gpus", *replaced))
     lines.append(("train", f"{number}{variables}{launcher(task)}{arguments}"))
-    name = recipe.experiment
-    return [*lines, ("evaluate", script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(name)))))]
+    evaluate = script_command("eval.py", "reward", "--run", str(relative_to_cwd(run_dir(recipe.experiment))))
+    return [*lines, *[("evaluate", evaluate)] * (recipe.trainer.save_freq > 0)]

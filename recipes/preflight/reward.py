@@ -196,11 +196,9 @@ def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, re
         have = {name: value for name, value in answer.as_verl().items() if isinstance(value, int | float)}
         key = filter_metric(filter_key, have)
     if key not in {*have, *WHOLE_REWARD}:
-        raise RecipeError(
-            f"algorithm.filter_key is {filter_key!r}, which is no number of the reward's answer: {sorted(have)}",
-            where=function.contract.place,
-            fix="return it as a number, or set algorithm.filter_key to one of these, or to overall: the whole reward",
-        )
+        what = f"algorithm.filter_key is {filter_key!r}, which is no number of the reward's answer: {sorted(have)}"
+        fix = "return it as a number, or set algorithm.filter_key to one of these, or to overall: the whole reward"
+        raise RecipeError(what, where=function.contract.place, fix=fix)
     return answer
 
 
@@ -247,11 +245,8 @@ def _check_sources(
             if number in numbers and {"file", "line"} <= extra.keys():
                 lines[number] = f"line {extra['line']} of {extra['file']}; "
         more = [lines.get(number, "") + problem for number, problem in zip(numbers[1:], problems[1:], strict=True)]
-        raise RecipeError(
-            "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more]),
-            where=lines.get(numbers[0], "") + file,
-            fix=FIX_ROWS if numbers[0] else FIX_MACHINE,
-        )
+        what = "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more])
+        raise RecipeError(what, where=lines.get(numbers[0], "") + file, fix=FIX_ROWS if numbers[0] else FIX_MACHINE)
     return notes
 
 

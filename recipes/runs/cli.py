@@ -89,11 +89,9 @@ def stop(name: Annotated[str, typer.Argument(help="a running run")]) -> None:
         run = runs.read(runs.find(name))
         save_freq = run.recipe.trainer.save_freq if run.recipe else 0
         if run.recipe is None or run.state not in ("running", "starting") or save_freq <= 0:
-            raise RecipeError(
-                f"the run {run.name} has no step to save: it is {run.state}, and trainer.save_freq is {save_freq}",
-                where=str(run.folder),
-                fix="python scripts/monitor.py list shows which runs are running; Ctrl-C in a run's terminal ends it",
-            )
+            what = f"the run {run.name} has no step to save: it is {run.state}, and trainer.save_freq is {save_freq}"
+            fix = "python scripts/monitor.py list shows which runs are running; Ctrl-C in a run's terminal ends it"
+            raise RecipeError(what, where=str(run.folder), fix=fix)
         request_stop(Path(str(run.recipe.trainer.save_checkpoint_path)))
         when = "after its first step" if run.state == "starting" else f"in about {duration(seconds(run.history[-1]))}"
         if "trainer.v1.trainer_mode" in run.recipe.verl:  # another trainer than the one that looks after each step

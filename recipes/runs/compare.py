@@ -64,11 +64,8 @@ def find_side(name: str) -> Side:
         notes = [f"{run.name}: {note}" for note in (*run.notes, *wrong)]
         return Side(run.name, run.folder, {**files}, notes, run)
     why = "".join(f"; {note}" for note in wrong[:1])
-    raise RecipeError(
-        f"the run {run.name} has no validation responses to compare{why}",
-        where=str(run.folder / "validation"),
-        fix="" if wrong else "train with VAL_FREQ set",
-    )
+    what = f"the run {run.name} has no validation responses to compare{why}"
+    raise RecipeError(what, where=str(run.folder / "validation"), fix="" if wrong else "train with VAL_FREQ set")
 
 
 class Compared:

@@ -253,11 +253,9 @@ def resumed_history(recipe: Recipe, files: RunFiles, last: int) -> list[Step]:
     history = [per_token(step, recipe) for step in read_history(files.metrics) if step.step <= last]
     most = mismatch_bound(recipe, os.environ)
     if found := next((text for step in history if (text := mismatch(step, most))), None):
-        raise RecipeError(
-            f"the checkpoint to go on from was trained on a wrong image: {found}",
-            where=str(recipe.trainer.save_checkpoint_path),
-            fix=f"remove that folder, or choose another EXPERIMENT_NAME; {MISMATCH_ADVICE}",
-        )
+        what = f"the checkpoint to go on from was trained on a wrong image: {found}"
+        fix = f"remove that folder, or choose another EXPERIMENT_NAME; {MISMATCH_ADVICE}"
+        raise RecipeError(what, where=str(recipe.trainer.save_checkpoint_path), fix=fix)
     return history
 
 

@@ -56,7 +56,7 @@ def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
 
 def test_a_batch_larger_than_the_data(make):
     recipe = make("data.rollout_batch_size=32", "worker.actor.global_batch_size=32")
-    assert "ROLLOUT_BATCH_SIZE to 16" in mistake(lambda: data_files.check_data(recipe), "data.rollout_batch_size").fix
+    assert "GLOBAL_BATCH_SIZE to 16" in mistake(lambda: data_files.check_data(recipe), "data.rollout_batch_size").fix
 
 
 @pytest.fixture

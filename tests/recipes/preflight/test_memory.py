@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipes import preflight
+from recipes.config import check, load, tasks
 from recipes.config import gpus as plans
-from recipes.config import load, tasks
 from recipes.data.custom import ready
 from recipes.memory import estimates, fit, gpus
 from recipes.memory.shape import published, published_shape
-from recipes.preflight import memory
+from recipes.preflight import machine, memory
 from recipes.preflight.resume import fingerprint
 from tests.mistakes import mistake
 from tools.pages.memory import held_against_measurements
@@ -24,6 +24,8 @@ A10, H100, H200 = 23_028 << 20, 81_559 << 20, 143_771 << 20
 FOUR, SMOLLM2 = "Qwen/Qwen3-4B", "HuggingFaceTB/SmolLM2-135M-Instruct"
 VISION = "Qwen/Qwen2.5-VL-{}B-Instruct"
 SHARE, TOKENS = fit.KEYS["utilization"], fit.KEYS["update_tokens"]
+SIX = ["data.rollout_batch_size=6", "worker.actor.global_batch_size=6"]
+ODD = [{"experts": 8}, {"num_attention_heads": 0, "head_dim": None}, {"num_hidden_layers": 0}, {"vocab_size": "151936"}]
 EASYR1_OF_TWO = ["engine=easyr1", "worker.actor.fsdp.fsdp_size=2"]
 ON_GPU = [f"{fit.KEYS[name]}=false" for name in ("offload_params", "offload_optimizer")]
 
@@ -113,7 +115,7 @@ def test_a_model_below_another_folder_of_artifacts_is_measured(monkeypatch, tmp_
     assert not recipe.worker.actor.use_fused_kernels, "the fused head does not scale logits"
 
 
-@pytest.mark.parametrize("config", [{}, [], {**published()[FOUR], "experts": 8}])
+@pytest.mark.parametrize("config", [{}, [], *({**published()[FOUR], **odd} for odd in ODD)])
 def test_nothing_is_fitted_to_a_model_or_a_gpu_that_is_not_known(monkeypatch, tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(config))
     unknown = [recipe_on(monkeypatch, H200, 1, MODEL_PATH=str(tmp_path))]
@@ -170,6 +172,8 @@ def test_what_was_asked_for_stays_and_more_memory_moves_nothing_away(size, ranks
         ),
         ("gsm8k", A10, 1, [], {"MODEL_PATH": "Qwen/Qwen2.5-1.5B"}, "worker.actor.fsdp.torch_dtype=bf16"),
         ("gsm8k", A10, 2, ["engine=easyr1"], {}, "worker.actor.fsdp.torch_dtype=bf16 worker.actor.optim.strategy="),
+        ("number_game", H200, 1, ["engine=easyr1"], {"MODEL_PATH": VISION.format(7)}, "LORA_RANK=64"),
+        ("gsm8k", A10, 3, SIX, {"MODEL_PATH": "Qwen/Qwen2.5-14B"}, "GPUS_PER_NODE=4 TENSOR_PARALLEL_SIZE=4 LORA"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them(
@@ -186,7 +190,10 @@ def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them
             keys.pop("data.max_response_length", None)
         on = int(typed.pop("GPUS_PER_NODE", count)) * int(typed.get("NNODES", 1))
         named = environ | {name: value for name, value in typed.items() if "." not in name}
-        memory.check_memory(recipe_on(monkeypatch, size, on, *keys.values(), task=task, **named))
+        recipe = recipe_on(monkeypatch, size, on // int(typed.get("NNODES", 1)), *keys.values(), task=task, **named)
+        memory.check_memory(recipe)
+        check(recipe, None)
+        preflight.check_engine(recipe)
 
 
 @pytest.mark.parametrize("of_two", [["+actor_rollout_ref.actor.fsdp_config.fsdp_size=2"], EASYR1_OF_TWO])
@@ -238,7 +245,10 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     recipe = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
     assert (recipe.hardware, recipe.n_gpus, recipe.value(SHARE) > 0.3) == ("gpu", 1, True)
     monkeypatch.setattr(preflight, "visible_gpus", lambda _: 0)
-    preflight.check_before_data(recipe, plan_only=True)
+    monkeypatch.setattr(machine, "lacks", lambda *_: True)  # of the GPUs that are here
+    monkeypatch.setenv("EASYR1_HOME", str(tmp_path))
+    for planned in (recipe, recipe.model_copy(update={"engine": "easyr1"})):
+        preflight.check_before_data(planned, plan_only=True)
     found = preflight.dry(recipe)
     assert not found.errors
     assert any("23.5 GB" in line for line in found.remarks)
@@ -248,7 +258,7 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
         unknown = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
         (error,) = preflight.dry(unknown).errors
         assert "worker.actor.model.model_path" in error.where
-    for wrong in ("24", "0x24", "1x0", "two", "1x24GB"):
+    for wrong in ("", "24", "0x24", "1x0", "two", "1x24GB"):
         assert "gpus" in mistake(lambda wrong=wrong: load("countdown", arguments=["--gpus", wrong], environ={})).where
 
 

@@ -45,9 +45,9 @@ def test_prompt_and_response_fit_the_models_positions(make, files):
         config = {"architectures": ["A"], "max_position_embeddings": 96, "rope_scaling": rope}
         (files / "model" / "config.json").write_text(json.dumps(config))
         if fits:
-            assert model.check_model(recipe) == []
+            assert model.check_context(recipe) == []
             continue
-        assert "MAX_RESPONSE_LENGTH" in mistake(lambda: model.check_model(recipe)).fix
+        assert "MAX_RESPONSE_LENGTH" in mistake(lambda: model.check_context(recipe)).fix
 
 
 @pytest.mark.parametrize("name", ["{}/model-q4.gguf", "{}", "someone/Model-1B-GGUF"])
@@ -89,8 +89,8 @@ def test_vllm_can_divide_the_model_among_its_gpus(make, files, name, size, whole
 @pytest.mark.parametrize("named", ["q_proj,embed_tokens", "lm_head"])
 def test_adapters_that_no_saved_weight_can_hold_are_refused(make, named):
     lora = ("worker.actor.model.lora.rank=4", f"worker.actor.model.lora.target_modules={named}")
-    mistake(lambda: model.check_model(make(*lora)))
-    assert model.check_model(make(*lora, "trainer.save_hf_model=false")) == []
+    mistake(lambda: model.check_context(make(*lora)))
+    assert model.check_context(make(*lora, "trainer.save_hf_model=false")) == []
 
 
 def test_the_revision_that_is_loaded_is_the_one_that_is_read(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """The plan on one screen, and seconds of a step beside what was measured."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -30,10 +31,11 @@ def planned(tmp_path, capsys):
         words = [*own, "--reward_func", f"{tmp_path}/score.py", *arguments, "--gpus", gpus]
         recipe = load("custom", arguments=words, environ={})
         code = plan.show(Console(width=10_000), recipe, "custom", {"HARDWARE": "cpu", "LR": "1e-5"}, words)
-        lines, name = {}, ""
-        for line in capsys.readouterr().out.splitlines():
-            name = line[:12].strip() or name
-            lines[name] = f"{lines.get(name, '')} {line[12:]}"
+        printed, lines, name = capsys.readouterr().out, {}, ""
+        width = re.match("plan +", printed).end()
+        for line in printed.splitlines():
+            name = line[:width].strip() or name
+            lines[name] = f"{lines.get(name, '')} {line[width:]}"
         return code, lines
 
     return on
@@ -65,7 +67,12 @@ def test_a_plan_says_what_a_run_would_do_and_what_to_type(planned, monkeypatch):
 
 
 def test_what_is_not_known_or_does_not_fit_is_said(planned):
-    code, lines = planned("1x24", "--model", "Qwen/Qwen2.5-1.5B", "--max_steps", "7")
-    assert code == 2
+    small = ("1x24", "--model", "Qwen/Qwen2.5-1.5B")
+    code, lines = planned(*small, "--max_steps", "7", "--lora_rank", "8")
+    assert code == 0
     assert "no figure for this GPU" in lines["time"]
     assert "7, as MAX_STEPS says" in lines["steps"]
+    code, lines = planned(*small)
+    assert code == 2
+    assert "train" not in lines, "what would be refused is not to be typed"
+    assert "--gpus 2x24  # 2 such GPUs" in " ".join(lines.values())
