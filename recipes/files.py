@@ -106,8 +106,13 @@ def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> 
     The file has this process's id in it. Where a file system has no locks, nothing is held. Raises RecipeError, with
     `variable` as what chooses another folder, where another process has locked the file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a+")
+    except OSError as error:
+        fix = "make that a folder that you may write to, or set ARTIFACTS_DIR"
+        raise RecipeError(f"{path.parent} cannot be written: {error.strerror}", where=str(path), fix=fix) from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -30,7 +30,7 @@ from recipes.config import Recipe, load, tasks
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
 from recipes.config.schema import BY_CONVERSION, Setting, Source
-from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, variable_settings
+from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
@@ -64,13 +64,7 @@ from recipes.settings import flatten, merge, validated
 from recipes.yaml_text import read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
-OF_RECIPE = (
-    *("engine", "hardware", "prepare", *BY_CONVERSION, "data.train_files", "data.val_files", "data.seed"),
-    *("data.max_prompt_length", "data.max_response_length", "data.override_chat_template", "data.enable_thinking"),
-    *("worker.actor.model.", "worker.actor.fsdp.", "worker.actor.padding_free", "worker.reward.reward_function"),
-    *("worker.rollout.tools", "trainer.project_name", "trainer.n_gpus_per_node"),
-    "verl.data.apply_chat_template_kwargs",
-)
+OF_RECIPE = (*BY_CONVERSION, *table("read_by.yaml")["warm_start"])
 """Beginnings of the recipe's keys that a warm start reads, or the conversion of its rows."""
 SAME_AS_ACTOR = {
     "actor_rollout_ref.model.": "model.",

@@ -46,12 +46,25 @@ def _tree(text: str) -> Any:
 
 
 def parse(text: str) -> Any:
-    """Parse one value as YAML; `1e-6` becomes a number, and text that is not valid YAML stays text."""
+    """Parse one value as YAML, or as Hydra's `{a:1}`; `1e-6` becomes a number, and text that is neither stays text."""
     try:
         tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except NOT_YAML:
         return text
-    return tree["value"]
+    return _with_values(tree["value"])
+
+
+def _with_values(value: Any) -> Any:
+    """A mapping whose entries `a: 1` YAML may have found as a name `a:1` without a value; any other value as it is."""
+    if not isinstance(value, dict):
+        return value
+    parts = [(name, each, str(name).split(":", 1)) for name, each in value.items()]
+    return {
+        (split[0] if each is None and split[1:] else name): parse(split[1])
+        if each is None and split[1:]
+        else _with_values(each)
+        for name, each, split in parts
+    }
 
 
 _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

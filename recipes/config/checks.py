@@ -14,7 +14,7 @@ from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
 from recipes.errors import RecipeError, counted, raise_together
-from recipes.settings import NATIVES, groups, innermost
+from recipes.settings import NATIVES, flatten, groups, innermost
 from recipes.yaml_text import flow
 
 SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"
@@ -39,7 +39,7 @@ def check(recipe: Recipe, gpus: int | None = None) -> None:
 
 def require_supported(recipe: Recipe, engine: str) -> None:
     """Raise RecipeError for every key, or value, that `engine` does not support."""
-    raise_together([*_of_the_other(recipe, engine), *_unsupported(recipe, engine)])
+    raise_together([*_of_the_other(recipe, engine), *_mistyped(recipe, engine), *_unsupported(recipe, engine)])
 
 
 def _of_the_other(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
@@ -51,6 +51,18 @@ def _of_the_other(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
         instead = instead_on_verl(name, recipe.easyr1[name]) if engine == "verl" else ""
         fix = instead or f"leave it out, or use ENGINE={other}"
         yield RecipeError(what, where=recipe.source_of(f"{group}{name}").where, fix=fix)
+
+
+def _mistyped(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
+    """One error for each key of the engine's own with a text where its own value is none."""
+    group, defaults = (NATIVE, verl_defaults()) if engine == "verl" else (OF_EASYR1, easyr1_defaults())
+    for name, value in flatten(recipe.verl if engine == "verl" else recipe.easyr1).items():
+        theirs = defaults.get(name)
+        takes_text = "${" in str(value) or name.endswith(".rollout_is_threshold")  # bounds joined by a mark
+        if isinstance(value, str) and isinstance(theirs, int | float | list | dict) and not takes_text:
+            what = f"{name} is {value!r}, and {ENGINES[engine]}'s own value is {flow(theirs)}"
+            fix = f"give a value such as {flow(theirs)}" + f", or write +{name} if a text is right" * (engine == "verl")
+            yield recipe.error(what, fix, f"{group}{name}")
 
 
 def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
@@ -180,11 +192,11 @@ def _says_something(recipe: Recipe, path: str) -> bool:
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
     """The reason why a key has no effect; empty where it has one. `off`: a key -> the switch that is off."""
+    if path in off:
+        return f"since {off[path]} is {flow(recipe.value(off[path]))}"
     name, acts = _bare(path).lstrip("+"), table("effects.yaml")
     rows: list[Any] = innermost(acts, name) or []
-    if path in off:
-        rows = [*rows, {off[path]: {"not": [recipe.value(off[path])]}}]
-    elif path != name and not rows:
+    if path != name and not rows:
         switches = [f"{group}.{word}" for group in groups(name) for word in ("enable", "enabled")]
         rows = [{each: {"not": [False]}} for each in switches if each != name and each in verl_defaults()][:1]
     cases = [row for row in rows if isinstance(row, Mapping)]

@@ -232,9 +232,8 @@ def _present(name: str) -> str:
 
 def _verl_has(name: str) -> bool:
     """Return whether verl's tree has the key, or a free mapping around it, or one that is added to its tree."""
-    added = any(each in aliases() for each in (name, *groups(name)))
-    added = added or any(each.startswith(f"{name}.") for each in aliases())
-    return added or _in_tree(name, verl_defaults()) or bool(refusal(name))
+    inside = any(leaves(Recipe)[aliases()[each]].is_open for each in groups(name) if each in aliases())
+    return inside or name in aliases() or _in_tree(name, verl_defaults()) or bool(refusal(name))
 
 
 def _in_tree(name: str, defaults: Mapping[str, Any]) -> bool:

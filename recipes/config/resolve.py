@@ -73,7 +73,7 @@ def load(
     if (text := controls.get("gpus")) is not None:
         source = Source("argument", f"argument gpus={text}")
         planned = tuple(described(text, source.where))
-        user.append(Setting("trainer.n_gpus_per_node", str(len(planned)), source))
+        user.append(Setting("trainer.n_gpus_per_node", str(len(planned)), source, "gpus"))
     of_files = ["auto", *(tree["hardware"] for tree in trees if "hardware" in tree)]
     chosen = "gpu" if planned else hardware or controls.get("hardware") or environ.get("HARDWARE", "").strip()
     kind = _hardware(chosen or of_files[-1], environ)
@@ -90,6 +90,7 @@ def load(
     named = next((setting for setting in user if setting.path == MODEL), None)
     other = named.source if named and not _is_of(block, named) else None
     is_tiny = bool(block) and (kind == "cpu" and other is None if asked_for is None else asked_for)
+    written = [*(block if is_tiny else []), *files, *user]
     files += block if is_tiny else []
     path = CONFIGS / "hardware" / f"{kind}.yaml"
     machine = [] if is_resolved else settings_of(Recipe, read(path), Source("hardware", shown_path(path)), canonical)
@@ -102,7 +103,7 @@ def load(
     recipe = validated(Recipe, {"name": paths[0].stem, **values, "hardware": kind}, sources)
     recipe._resolution = Resolution(is_tiny, planned)
     recipe = without_copies(derive(recipe, environ))
-    notes = [*(unread := not_read(environ)), *_replaced(recipe, [*files, *user]), *_outvoted(recipe)]
+    notes = [*(unread := not_read(environ)), *_replaced(recipe, written), *_outvoted(recipe)]
     if block and named and asked_for is None and kind == "cpu":
         does = "do not apply (TINY=1)" if other else "apply to this one, which has its sizes (TINY=0)"
         notes.insert(0, f"{named.source}: data and sizes of {block[0].source} belong to its tiny model and {does}")
@@ -130,8 +131,9 @@ def _replaced(recipe: Recipe, written: Sequence[Setting]) -> list[str]:
     """One note for each layer, or reason, that replaces values which the user wrote."""
     lost: dict[tuple[str, str], list[str]] = {}
     for path, setting in {each.path: each for each in written if each.source.chosen}.items():
-        won = recipe.source_of(path)
-        if path in leaves(Recipe) and won.layer in ("hardware", "algorithm") and setting.value is not None:
+        won, own_block = recipe.source_of(path), f"{setting.source.where}, tiny"
+        is_above = won.layer in ("hardware", "algorithm", "tiny") and won.where != own_block
+        if path in leaves(Recipe) and is_above and setting.value is not None:
             values = setting.value, recipe.value(path)
             old, new = (flow(parse(value) if isinstance(value, str) else value) for value in values)
             if old != new:

@@ -16,29 +16,16 @@ from recipes.settings import NATIVES, Name, flatten, open_leaf
 from recipes.yaml_text import flow, parse, read
 
 OTHERS = "other_names.yaml"
-CONTROLS = {
-    "HARDWARE": "cpu or gpu: the hardware file to use; default: gpu if the machine has one",
-    "TINY": "1 or 0: use the recipe's tiny model, its data and sizes; default: 1 without a GPU, unless you give a "
-    "model",
-    "RAY_ADDRESS": "host:port of a running Ray cluster's head (MULTI_NODE.md); default: a Ray of the run's own",
-    "RAY_WAIT_MINUTES": "minutes to wait for the GPUs of the other machines; default: 10",
-    "CHROMIUM": "path of Chromium, for the number game's page; default: the one on the search path",
-    "DRY_RUN": "1: print the resolved recipe, the trainer's command and the accounting, and stop",
-    "EASYR1_HOME": "folder with EasyR1's source; default: .easyr1, which scripts/setup_env.sh easyr1 clones",
-    "ARTIFACTS_DIR": "folder for everything a run makes; default: artifacts",
-    "MAX_ROLLOUT_KL": "nats a token that vLLM may differ from the trainer on prompts with images; default: 0.02",
-    "WATCHDOG_MINUTES": "minutes without output and work before a run is given up, longer by what it measured; "
-    "default: 5",
-    "RECIPES_FORK_WORKERS": "0: start each process of verl, Ray and vLLM anew, more slowly, to see whether a fault "
-    "is of the forks; default: 1",
-}
-"""Variables that steer the launcher and the scripts and set no key -> what they do."""
 
 
 @cache
 def table(file: str) -> dict[str, Any]:
     """A YAML file beside this module, on names and their effects."""
     return read(Path(__file__).parent / file)
+
+
+CONTROLS: dict[str, str] = table("controls.yaml")
+"""Variables that steer the launcher and the scripts and set no key -> what they do."""
 
 
 def variable_names(schema: type[BaseModel] = Recipe) -> set[str]:
@@ -66,7 +53,8 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
         if name in known or not text.strip():
             continue
         named = [leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])]  # DATA: --data's
-        meant = named or resembling(name, known, type(parse(text)) is not str)
+        listed = [each for each in [known_elsewhere(name.lower())] if each]
+        meant = named or listed or resembling(name, known, type(parse(text)) is not str)
         if name in launchers:
             likely.append(f"{name} (of {launchers[name]})")
         elif meant:

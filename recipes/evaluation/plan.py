@@ -12,7 +12,8 @@ from typing import Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
-from recipes.config.schema import template_text
+from recipes.config.schema import BY_CONVERSION, template_text
+from recipes.config.variables import table
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
@@ -105,6 +106,9 @@ class EvaluationPlan:
 TURNS = ("actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.rollout.agent.default_agent_loop")
 """verl's names that let a model take several turns, or call tools."""
 
+OF_EVALUATION = (*BY_CONVERSION, *table("read_by.yaml")["evaluation"])
+"""Beginnings of the keys that an evaluation reads, or the conversion of its data."""
+
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
@@ -121,7 +125,10 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
             where="--api_base, with worker.rollout.tools",
             fix="leave it out: vLLM in this process calls the tools as the trainer does",
         )
-    for note in recipe.resolution.notes:
+    typed = {path: str(source) for path, source in recipe.sources.items() if source.layer == "argument"}
+    acting = {source for path, source in typed.items() if path.startswith(OF_EVALUATION)}
+    unread = [source for source in dict.fromkeys(typed.values()) if source not in acting]
+    for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
         raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")

@@ -47,6 +47,8 @@ def check_data(recipe: Recipe) -> list[str]:
 
     Returns remarks on repeated prompts, on prompts of training and validation both, and on marks of a chat template.
     """
+    if not recipe.data.train_files:
+        raise recipe.error("no training rows are named", "set TRAIN_FILES, or leave it out", "data.train_files")
     for key in missing(recipe):
         own = recipe.prepare and not key.source.by_user
         fix = f"make it with `python {' '.join(recipe.prepare)}`" if own else "give the path of a parquet file"

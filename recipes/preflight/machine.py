@@ -150,12 +150,11 @@ def check_kernels(recipe: Recipe) -> list[str]:
     if recipe.hardware == "gpu" and recipe.value(liger) and lacks("liger_kernel", os.environ):
         what = f"{liger} is true, and this machine has no liger-kernel"
         raise recipe.error(what, f"set {liger} to false, or install it", liger)
-    on_cpus = recipe.hardware == "cpu"
-    decided = on_cpus and not recipe.source_of("worker.actor.model.override_config").by_user
+    attention, on_cpus = recipe.worker.actor.model.override_config.get("attn_implementation"), recipe.hardware == "cpu"
+    decided = on_cpus and not (attention and recipe.source_of("worker.actor.model.override_config").by_user)
     if recipe.engine != "verl" or decided or not (on_cpus or lacks("flash_attn", os.environ)):
         return []
     actor, packing = recipe.worker.actor, recipe.source_of("worker.actor.padding_free")
-    attention = actor.model.override_config.get("attn_implementation")
     if actor.padding_free and attention in CANNOT_PACK:
         key, shown = "worker.actor.padding_free", attention or "flash_attention_2"
         fix = f"leave {key} and PADDING_FREE away, or install flash-attn ({SECTION})"

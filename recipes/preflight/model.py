@@ -38,6 +38,10 @@ POINTER_BYTES = 1024
 def check_model(recipe: Recipe) -> list[str]:
     """Raise where the model or its tokenizer is missing or unusable; return remarks."""
     remarks = []
+    if not recipe.worker.actor.model.model_path:
+        raise recipe.error(
+            "no model is given", "set MODEL_PATH to a folder or a hub's name", "worker.actor.model.model_path"
+        )
     for key in path_keys(recipe):
         if key.kind == "model":
             if wrong := _wrong(recipe, key):
@@ -69,7 +73,8 @@ def _wrong(recipe: Recipe, key: PathKey) -> tuple[str, str] | None:
         fix = "name the model that the GGUF was made from: a folder with config.json, *.safetensors and the tokenizer"
         return f"{folder} has its weights in GGUF, which cannot be trained", fix
     if key.on_hub:
-        return None
+        named = re.fullmatch(r"https?://[^/]+/([^/]+/[^/]+).*", key.path)
+        return (f"{key.path} is a page, and no model", f"write {named[1]}, its name on the hub") if named else None
     if not key.key.endswith("tokenizer_path"):
         if not folder.exists():
             fix = "set MODEL_PATH to a folder or a hub's name"

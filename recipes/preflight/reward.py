@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import json
 import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from statistics import fmean
@@ -19,14 +21,14 @@ from recipes.config.rewards import functions, is_own, is_weighted, reward_call, 
 from recipes.data.rows import read_rows, row_count
 from recipes.engines.columns import answer_column
 from recipes.engines.worked_answers import last_text
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, did_you_mean
 from recipes.preflight import data_files
 from recipes.preflight.child import PROGRESS, ask
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
 from recipes.rewards.contract import Answer, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
-from recipes.rewards.loading import find_function, load_reward
+from recipes.rewards.loading import NAMES, find_function, load_reward
 from recipes.rewards.metrics import filter_metric
 
 ROWS_OF_A_SOURCE = 3
@@ -44,9 +46,9 @@ def check_reward(recipe: Recipe) -> list[str]:
 
     Returns remarks: a constant score, a gold answer that scores no more than an empty response, slow calls.
     """
-    if reward_call(recipe) is None:
-        return []
     key = "worker.reward.reward_function"
+    if reward_call(recipe) is None:
+        return [f"{key} is null: rewards of {recipe.engine} judge, if it has one for the rows' data source"]
     return ask(
         trial,
         recipe,
@@ -74,16 +76,34 @@ def trial(recipe: Recipe) -> list[str]:
     files = [key.path for key in data_files.files(recipe)]
     columns = ["data_source", "reward_model"] if recipe.engine == "verl" else [answer_column(recipe)]
     notes: dict[str, str] = {}
+    read: list[set[str] | None] = []
     for part, named in judges:
         module = load_reward(part)
         load_function(part, named, engine, module)  # raises for a function that no engine can call
+        read.append(
+            _arguments_read(find_function(module, part, "verl" if hasattr(module, NAMES["verl"][0]) else engine))
+        )
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
             notes = _check_sources(module, file, truths, named) | notes
+    key, known = "worker.reward.reward_function_kwargs", {name for names in read for name in names or ()}
+    unread = sorted(recipe.value(key).keys() - known) if None not in read else []
+    if unread:
+        fix = did_you_mean(unread[0], known) or "leave it out"
+        raise recipe.error(f"nothing in the reward reads its argument {unread[0]}", fix, key)
     rows = [_call(row, recipe) for row in _rows_by_source(files, ["data_source", "extra_info", *columns])]
     filter_key = recipe.algorithm.filter_key if recipe.algorithm.online_filtering else "overall"
     tried = try_reward(location, recipe.engine, rows, arguments, filter_key, ours=not is_own(recipe))
     return [f"{truth} {text}" for text, truth in notes.items()] + tried
+
+
+def _arguments_read(function: Callable[..., Any]) -> set[str] | None:
+    """The arguments that a reward's function names; None where it reads others too, through its `**` argument."""
+    parameters = inspect.signature(function).parameters.values()
+    others = {each.name for each in parameters if each.kind is each.VAR_KEYWORD}
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    reads = bool(others) and (code is None or any(each.argval in others for each in dis.get_instructions(code)))
+    return None if reads else {each.name for each in parameters} - others
 
 
 def _rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:

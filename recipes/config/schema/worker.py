@@ -100,7 +100,9 @@ class Optim(Section):
     """AdamW in one kernel, without a copy of the weights; null: on if a GPU's memory is short"""
     lr_warmup_ratio: float = key(0.0, "LR_WARMUP_RATIO", verl="{actor}.optim.lr_warmup_steps_ratio", ge=0, le=1)
     """share of the steps in which the rate rises"""
-    lr_warmup_steps: int | None = key(None, "LR_WARMUP_STEPS", convert=lambda value: -1 if value is None else value)
+    lr_warmup_steps: int | None = key(
+        None, "LR_WARMUP_STEPS", convert=lambda value: -1 if value is None else value, ge=-1
+    )
     """steps in which the rate rises from 0; null: by lr_warmup_ratio"""
     lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
         "constant",

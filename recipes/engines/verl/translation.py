@@ -360,7 +360,7 @@ def overrides(recipe: Recipe) -> list[str]:
     if not known:
         fix = "run bash scripts/setup_env.sh, or activate an environment that has verl"
         raise RecipeError("verl is not installed in this environment", where="import verl", fix=fix)
-    asked = native(recipe)
+    asked = native(recipe).keys() | _entries_said(recipe).keys()
     return [
         override(name, value, name in known)
         for name, value in sorted(translate(recipe).items())

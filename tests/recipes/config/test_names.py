@@ -2,8 +2,11 @@
 
 import pytest
 
+from recipes.config import load
 from recipes.config.names import canonical
 from recipes.config.schema import Source
+from recipes.engines.verl.translation import overrides, translate
+from recipes.errors import RecipeError
 from tests.mistakes import mistake
 
 HERE = Source("argument", "here")
@@ -36,3 +39,26 @@ def test_what_is_no_key_is_answered_with_the_whole_name(written, meant):
     assert error.where == "here"
     assert written in error.what
     assert meant in error.fix
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("actor_rollout_ref.actor.clip_ratio_c=abc", "verl's own value is 3.0"),
+        ("actor_rollout_ref.actor.optim.betas=0.9,0.95", "verl's own value is [0.9, 0.999]"),
+        ("data.apply_chat_template_kwargs=abc", "verl's own value is {}"),
+        ("actor_rollout_ref.rollout=4", "did you mean actor_rollout_ref.rollout.n?"),
+        ("trainer.nnodes.x=1", "did you mean trainer.nnodes?"),
+    ],
+)
+def test_a_text_for_a_number_and_a_value_for_a_group_are_refused(argument, said):
+    with pytest.raises(RecipeError) as caught:
+        translate(load("countdown", arguments=[argument], environ={}, hardware="cpu"))
+    assert said in str(caught.value)
+
+
+def test_a_mapping_in_hydras_form_acts():
+    words = ["worker.rollout.engine_kwargs={seed:3,a:{b:x}}", "worker.reward.reward_function_kwargs={x: null}"]
+    recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
+    assert recipe.worker.rollout.engine_kwargs == {"seed": 3, "a": {"b": "x"}}
+    assert "+reward.custom_reward_function.reward_kwargs.x=null" in overrides(recipe), "a null that is asked for"

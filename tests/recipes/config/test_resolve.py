@@ -216,6 +216,12 @@ def test_an_algorithm_named_in_a_file_loses_to_the_files_keys_and_both_are_named
     assert (in_words(recipe), in_words(other)) == (f"gspo with {HIGH} 0.001", "dapo")
 
 
+def test_a_later_file_is_told_what_the_tiny_block_of_the_first_replaces(write):
+    path = write("data: {rollout_batch_size: 64}")
+    notes = remarks(load("countdown", arguments=[str(path)], environ={}, hardware="cpu"))
+    assert f"configs/countdown.yaml, tiny replaces values of {path}: data.rollout_batch_size is 8, not 64" in notes
+
+
 # Where KL acts not, its estimator is left to the recipe; only DAPO filters.
 OPTIONAL = {"algorithm.kl_penalty", "algorithm.kl_loss_type", "algorithm.filter_key"}
 OPTIONAL |= {"worker.reward.overlong_buffer.len", "worker.reward.overlong_buffer.penalty_factor"}

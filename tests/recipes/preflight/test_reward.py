@@ -205,3 +205,9 @@ def test_a_helper_with_the_name_of_another_module_is_refused(tried, tmp_path, na
 def test_dynamic_sampling_takes_whatever_a_reward_calls_its_accuracy(tried, body, engine, taken, key):
     with nullcontext() if key in taken else pytest.raises(RecipeError, match="filter_key"):
         tried(f"{PLAIN}    return {body}", engine, filter_key=key)
+
+
+@pytest.mark.parametrize("body", [SOLVES, "    return float(kwargs.get('other', 0))\n"], ids=["unread", "read"])
+def test_an_argument_that_nothing_in_the_reward_reads_is_refused(checked, body):
+    with nullcontext() if "other" in body else pytest.raises(RecipeError, match="reads its argument other"):
+        checked(HEAD + body, "worker.reward.reward_function_kwargs.other=1")
