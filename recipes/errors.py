@@ -9,12 +9,14 @@ from difflib import SequenceMatcher, get_close_matches
 
 RESPONSE_FAILED = "the reward or vLLM raised"
 """Beginning of the trainer's error when a response was not generated or not scored; the log has the cause above it."""
-CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n"}
+# Control characters, those that change the direction of a text, which can disguise it, and those that are none.
+HIDDEN = (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
+WRITTEN = {each: f"\\x{each:02x}" if each < 256 else f"\\u{each:04x}" for each in HIDDEN if chr(each) not in "\t\n"}
 
 
-def printable(text: str) -> str:
-    """A text whose control characters, which a terminal would obey, are written out."""
-    return text.translate(CONTROLS)
+def printable(text: object) -> str:
+    """A text whose control characters, which a terminal or a browser would obey, are written out."""
+    return str(text).translate(WRITTEN)
 
 
 class RecipeError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recipes.drawing import BLUE, SLATE, STYLE, draw_means, inline, templates
-from recipes.errors import counted
+from recipes.errors import counted, printable
 from recipes.evaluation.questions import Question, data_url, with_images
 from recipes.evaluation.verdicts import Comparison, Filtered, Headline, Probe
 from recipes.responses.measures import Cell, Measures, ScoredResponse, Summary, main_metric, metric_of
@@ -25,8 +24,6 @@ from recipes.yaml_text import shown_path
 HERE = Path(__file__).parent
 TITLES = {"analyse": "Signal probe", "evaluation": "Evaluation", "comparison": "Base against trained"}
 LONGEST_TEXT = 20_000
-# Control characters are not valid HTML, and those that change the direction of text can disguise it.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -132,11 +129,6 @@ def table(result: Result) -> list[Line]:
             lines[decoding, name] = Line(label, cells, p_values.get((decoding, name), ""))
     first = lines.pop(("greedy", main_metric(each["greedy"] for each in passes if "greedy" in each)), None)
     return [first, *lines.values()] if first else [*lines.values()]
-
-
-def printable(text: Any) -> str:
-    """`text` with every character that a browser would hide or obey replaced by its code point."""
-    return _UNPRINTABLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(text))
 
 
 def html_page(result: Result, samples: list[Sample], figures: list[Figure]) -> str:

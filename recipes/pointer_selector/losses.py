@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recipes.config.schema import leaves
 from recipes.errors import RecipeError
-from recipes.pointer_selector.config import OF_BETA, PointerRecipe, RewardConfig
+from recipes.pointer_selector.config import OF_BETA, GrpoConfig, PointerRecipe, RewardConfig
 from recipes.pointer_selector.dataset import PointerData
 
 ADVANTAGE_FLOOR, ADVANTAGE_CLIP = 0.1, 5.0
@@ -136,13 +136,10 @@ def grpo_loss(
     advantages: Tensor,
     steps: Tensor,
     mask: Tensor,
-    *,
-    clip: float,
-    kl_beta: float,
-    level: str,
-    kl_over: str,
+    config: GrpoConfig,
+    beta: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """GRPO's loss: PPO's clipped surrogate with group-relative advantages, plus `kl_beta` k3 against the warm-up.
+    """GRPO's loss: PPO's clipped surrogate with group-relative advantages, plus `beta` k3 against the warm-up.
 
     Source: Shao et al., DeepSeekMath (2024), equation 3, which is level "step"; its equation 4 is k3, Schulman's
     estimate (2020) of KL(policy || reference): r - 1 - log r with r = reference / policy. k3 is unbiased for samples of
@@ -152,17 +149,16 @@ def grpo_loss(
         log_probs, old, reference: [B, N, S], log-probabilities under the policy, the policy at the start of the epoch,
             and the warm-up policy; 0 at padding.
         advantages: [B, N].
-        clip: PPO's epsilon; the ratio is clipped to [1 - clip, 1 + clip].
-        level: "sequence" takes one ratio a candidate; "step" one a pick, averaged over the candidate's picks first.
-        kl_over: "logged" averages k3 over all candidates alike; "policy" weights each by the policy's own probability,
-            renormalised within its group and without gradient, which comes nearer to the KL of the policy: under
-            "logged", a candidate that the policy rightly gave up costs exp(log-ratio) though it is never picked.
+        config: `level` takes one ratio a candidate, or one a pick, averaged over the candidate's picks first; `kl.over`
+            averages k3 over all candidates alike, or by the policy's own probability, renormalised within its group and
+            without gradient. Alike, a candidate that the policy rightly gave up costs exp(log-ratio).
 
     Returns:
         The loss, and the metrics of the update as scalars without gradient.
     """
-    own = log_probs.detach().sum(-1).masked_fill(~mask, float("-inf")).softmax(-1) if kl_over == "policy" else None
-    if level == "sequence":
+    of_policy, clip = config.kl.over == "policy", config.clip
+    own = log_probs.detach().sum(-1).masked_fill(~mask, float("-inf")).softmax(-1) if of_policy else None
+    if config.level == "sequence":
         log_probs, old, reference = (x.sum(-1, keepdim=True) for x in (log_probs, old, reference))
         steps = mask[..., None]
     counted = (steps & mask[..., None]).to(log_probs.dtype)
@@ -186,4 +182,4 @@ def grpo_loss(
         "actor/ratio_mean": (weight * ratio).sum(),
         "actor/ratio_max": ratio.masked_fill(counted == 0, 0.0).max(),
     }
-    return policy + kl_beta * kl, {name: value.detach() for name, value in metrics.items()}
+    return policy + beta * kl, {name: value.detach() for name, value in metrics.items()}

@@ -87,18 +87,8 @@ def grpo_step(policy: PointerPolicy, batch: Batch, tables: Tables, config: GrpoC
     old, reference = (
         _grouped(tables[name], batch)[..., : steps.shape[-1]].masked_fill(~steps, 0.0) for name in ("old", "reference")
     )
-    loss, metrics = losses.grpo_loss(
-        batch.picks_by_group(log_probs),
-        old,
-        reference,
-        advantages,
-        steps,
-        mask,
-        clip=config.clip,
-        kl_beta=beta,
-        level=config.level,
-        kl_over=config.kl.over,
-    )
+    log_probs = batch.picks_by_group(log_probs)
+    loss, metrics = losses.grpo_loss(log_probs, old, reference, advantages, steps, mask, config, beta)
     values = advantages[mask]
     return loss, {
         **metrics,

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from recipes.pointer_selector import losses
-from recipes.pointer_selector.config import RewardConfig, resolve
+from recipes.pointer_selector.config import GrpoConfig, KlConfig, RewardConfig, resolve
 from recipes.pointer_selector.losses import group_advantages, grpo_loss, rce_loss, rewards
 from tests.mistakes import mistake
 from tests.recipes.pointer_selector import pointer_reference as slow
 
 COUNTS, PICKS = [4, 2, 3], [2, 3, 1]
-GRPO = {"clip": 0.2, "kl_beta": 0.3}
 
 
 def ragged(seed: int = 0):
@@ -42,7 +41,8 @@ def test_losses_equal_the_slow_reference(seed):
     advantage = group_advantages(values, mask, "zscore")[0]
     logged = nested(log_probs), nested(old), nested(reference), lists(advantage), 0.2, 0.3
     for level, over in product(("sequence", "step"), ("logged", "policy")):
-        loss, terms = grpo_loss(log_probs, old, reference, advantage, steps, mask, level=level, kl_over=over, **GRPO)
+        config = GrpoConfig(clip=0.2, level=level, kl=KlConfig(over=over))
+        loss, terms = grpo_loss(log_probs, old, reference, advantage, steps, mask, config, 0.3)
         expected = slow.grpo(*logged, level, over)
         assert [float(x) for x in (loss, terms["actor/pg_loss"], terms["actor/kl_loss"])] == pytest.approx(expected)
 
