@@ -27,6 +27,7 @@ from rich.console import Console
 
 from recipes import usage
 from recipes.config import Recipe, load, tasks
+from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
 from recipes.config.schema import BY_CONVERSION, Setting, Source
@@ -61,7 +62,7 @@ from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
 from recipes.settings import flatten, merge, validated
-from recipes.yaml_text import read
+from recipes.yaml_text import parse, read
 
 SETTINGS = CONFIGS / "sft" / "settings.yaml"
 OF_RECIPE = (*BY_CONVERSION, *table("read_by.yaml")["warm_start"])
@@ -130,6 +131,9 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
         if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
             typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
+            mistake = of_another_kind(name, parse(each.text), keys.get(name), "verl")
+            if mistake and each.key == name:
+                raise RecipeError(mistake[0], where=" ".join(each.words), fix=mistake[1])
             typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
         else:
             given.append(each)

@@ -57,12 +57,18 @@ def _mistyped(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
     """One error for each key of the engine's own with a text where its own value is none."""
     group, defaults = (NATIVE, verl_defaults()) if engine == "verl" else (OF_EASYR1, easyr1_defaults())
     for name, value in flatten(recipe.verl if engine == "verl" else recipe.easyr1).items():
-        theirs = defaults.get(name)
-        takes_text = "${" in str(value) or name.endswith(".rollout_is_threshold")  # bounds joined by a mark
-        if isinstance(value, str) and isinstance(theirs, int | float | list | dict) and not takes_text:
-            what = f"{name} is {value!r}, and {ENGINES[engine]}'s own value is {flow(theirs)}"
-            fix = f"give a value such as {flow(theirs)}" + f", or write +{name} if a text is right" * (engine == "verl")
-            yield recipe.error(what, fix, f"{group}{name}")
+        if mistake := of_another_kind(name, value, defaults.get(name), engine):
+            yield recipe.error(*mistake, f"{group}{name}")
+
+
+def of_another_kind(name: str, value: Any, theirs: Any, engine: str) -> tuple[str, str] | None:
+    """What is wrong with a text where the engine's own value, `theirs`, is none, and how to mend it, or None."""
+    # Bounds joined by a mark, and `after_each_epoch` of the supervised trainer.
+    takes_text = "${" in str(value) or name.endswith(("rollout_is_threshold", "save_freq", "test_freq"))
+    if takes_text or not isinstance(value, str) or not isinstance(theirs, int | float | list | dict):
+        return None
+    what = f"{name} is {value!r}, and {ENGINES[engine]}'s own value is {flow(theirs)}"
+    return what, f"give a value such as {flow(theirs)}" + f", or write +{name} if a text is right" * (engine == "verl")
 
 
 def _unsupported(recipe: Recipe, engine: str) -> Iterator[RecipeError]:

@@ -63,9 +63,10 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
         ([], {"LR": "inf"}, "LR=inf"),
         (["--epochs", "0"], {}, "--epochs 0"),
         (["data.train_batch_size=-1"], {}, "data.train_batch_size=-1"),
+        (["optim.weight_decay=abc"], {}, "optim.weight_decay=abc"),
     ],
 )
-def test_a_number_that_no_training_can_have_is_named_as_it_was_typed(words, environ, where):
+def test_a_value_that_no_training_can_have_is_named_as_it_was_typed(words, environ, where):
     assert where in mistake(lambda: sft.plan("gsm8k", words, {**TINY, **environ})).where
 
 
