@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recipes.config import Recipe, check, path_keys, remarks, visible_gpus
+from recipes.config.names import NATIVE, native
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
@@ -62,6 +63,8 @@ class Findings:
 
 OF_MACHINE = ("machine", "cluster", "resume", "disk", "weights")
 """Checks of this machine, which say nothing of GPUs that are elsewhere."""
+FILES = (".py", ".yaml", ".json", ".jinja")
+"""Ends of what verl's own keys of paths name where it is no folder and no model."""
 TEXTS = ("data.system_prompt", "data.format_prompt")
 """Keys of files for which users give the text itself."""
 
@@ -78,6 +81,9 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
             if key.key in TEXTS and any(mark in Path(key.path).name for mark in " {"):
                 fix = "write the text into a file, and give that file's path"
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
+    for name, value in native(recipe).items():
+        if name.endswith("path") and str(value).endswith(FILES) and "://" not in value and not Path(value).exists():
+            raise recipe.error(f"the file {value} does not exist", "mend the path", f"{NATIVE}{name}")
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     found = []
     if recipe.resolution.planned_gpus is not None:
@@ -86,6 +92,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         found = source.check(os.environ, recipe.hardware == "cpu")
     else:
         versions.check(recipe.hardware, vllm=recipe.trainer.patches and not plan_only)
+        machine.check_rollout(recipe)
     return [*found, *remarks(recipe), *machine.check_kernels(recipe)]
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import shutil
 import tempfile
 from collections.abc import MutableMapping
+from itertools import chain
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps
 from recipes.config.gpus import frozen_bytes, lacks, model_shape
+from recipes.config.names import NATIVE, native
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, did_you_mean
 from recipes.memory.estimates import number_bytes
 from recipes.model_files import local_model
 from recipes.paths import artifacts, existing, run_dir
 from recipes.preflight import resume
 
+WINDOW = "actor_rollout_ref.rollout.max_model_len"
 LONGEST_TMPDIR = 35
 """Characters of a TMPDIR with which Ray's sockets have paths of at most 107, the most of a Unix socket."""
 
@@ -137,6 +141,38 @@ def check_disk(recipe: Recipe) -> list[str]:
     if saves and not one:
         return ["the model's size is not known here: its checkpoints are not held against the disk"]
     return []
+
+
+def check_rollout(recipe: Recipe) -> None:
+    """Raise for an engine that is not installed, arguments that vLLM lacks, a window that is too short: verl's server
+    finds these after a minute."""
+    rollout, key = recipe.worker.rollout, "worker.rollout.engine_kwargs"
+    engine = importlib.util.find_spec(rollout.name)
+    if engine is None or engine.origin is None:
+        fix = "leave worker.rollout.name out: vllm is what is tested here"
+        raise recipe.error(f"{rollout.name} is not installed", fix, "worker.rollout.name")
+    window = native(recipe).get(WINDOW) or recipe.longest
+    if window < recipe.longest:
+        what = f"{WINDOW} is {window}, and prompt and response may have {recipe.longest} tokens together"
+        raise recipe.error(what, "leave it out", f"{NATIVE}{WINDOW}")
+    if rollout.name != "vllm" or not rollout.engine_kwargs:
+        return
+    known = _arguments_of_vllm(Path(engine.origin).parent)
+    for name in rollout.engine_kwargs if known else {}:
+        if name.replace("-", "_") not in known:
+            raise recipe.error(f"vLLM has no argument {name}", did_you_mean(name, known) or "leave it out", key)
+
+
+def _arguments_of_vllm(package: Path) -> set[str]:
+    """Names of the arguments of vLLM's server, read from its source, whose import takes seconds; empty if not there."""
+    files, known = [package / "engine/arg_utils.py", package / "entrypoints/openai/cli_args.py"], set[str]()
+    trees = [ast.parse(file.read_bytes()) for file in files if all(map(Path.is_file, files))]
+    for node in chain.from_iterable(map(ast.walk, trees)):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            known.add(node.target.id)
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("--"):
+            known.add(str(node.value)[2:].replace("-", "_"))
+    return known
 
 
 SECTION = "docs/INSTALLATION.md, packed attention"

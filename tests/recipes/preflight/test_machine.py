@@ -79,6 +79,21 @@ def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
     assert key in error.where
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("worker.rollout.name=sglang", "sglang is not installed"),
+        ("actor_rollout_ref.rollout.max_model_len=64", "may have 112 tokens"),
+        ("worker.rollout.engine_kwargs={max_num_seq: 3}", "no argument max_num_seq"),
+        ("data.custom_cls.path=/nope.py", "/nope.py does not exist"),
+    ],
+)
+def test_what_verls_server_would_refuse_after_a_minute_is_refused(change, said):
+    assert said in mistake(lambda: preflight.check_before_data(load("countdown", arguments=[change]))).what
+    fits = ["actor_rollout_ref.rollout.max_model_len=112", "worker.rollout.engine_kwargs={enforce-eager: true}"]
+    machine.check_rollout(load("countdown", arguments=fits))
+
+
 def test_a_text_in_the_place_of_its_file_is_told_to_be_written_into_one(make):
     text = 'data.system_prompt="Think step by step."'
     assert "write the text into a file" in mistake(lambda: preflight.check_before_data(make(text)), "step by").fix
