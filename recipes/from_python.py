@@ -134,7 +134,7 @@ def rows_file(rows: Any, folder: Path) -> Path:
         try:
             if not isinstance(row, Mapping):
                 raise TypeError(f"it is a {type(row).__name__}, not a dictionary")
-            row = {name: _absolute(value) if name.startswith("image") else value for name, value in row.items()}
+            row = {name: _absolute(value) if name in PICTURES else value for name, value in row.items()}
             lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
         except (TypeError, ValueError) as error:
             raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
@@ -149,9 +149,15 @@ def _written(text: str, folder: Path, name: str) -> Path:
     return path
 
 
+PICTURES = ("image", "images", "image_path", "image_paths", "picture", "pictures")
+"""Columns whose paths start where Python runs."""
+
+
 def _absolute(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_absolute(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _absolute(each) if name == "path" else each for name, each in value.items()}
     return os.path.abspath(value) if isinstance(value, str | Path) and os.path.isfile(value) else value
 
 
@@ -163,6 +169,8 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if hasattr(value, "tolist"):
         return value.tolist()
-    if isinstance(value, date | Decimal | Path):  # NaT is a date, and not equal to itself
-        return str(value).removesuffix(" 00:00:00") if value == value else None
+    if isinstance(value, Decimal | Path):
+        return str(value)
+    if hasattr(value, "isoformat"):  # NaT has it too, and is not equal to itself
+        return str(value).removesuffix(" 00:00:00" if isinstance(value, date) else "") if value == value else None
     raise TypeError(f"{str(value)[:60]} is a {type(value).__name__}, which JSON does not have")

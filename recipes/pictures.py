@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import struct
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -65,7 +66,9 @@ def _encoded(text: str, folder: Path, files: Files) -> bytes:
     with suppress(ValueError):
         if (data := _decoded(text)).startswith(SIGNATURES):
             return data
-    path = folder / Path(unquote(text[7:]) if text.startswith("file://") else text).expanduser()
+    path = folder / Path(text.removeprefix("file://")).expanduser()
+    if text.startswith("file://") and not path.is_file():
+        path = folder / Path(unquote(text[7:])).expanduser()
     data, facts = path.read_bytes(), path.stat()
     files[str(path)] = [facts.st_size, facts.st_mtime_ns]
     return data
@@ -155,10 +158,13 @@ def usable(data: bytes) -> bytes:
 
     picture = open_image(data)
     check(picture)
-    if picture.getexif().get(ORIENTATION, 1) != 1:
-        upright = ImageOps.exif_transpose(open_image(data))
-        upright.convert("RGB").save(out := BytesIO(), "JPEG", quality=95)
-        return out.getvalue()
+    with suppress(SyntaxError, struct.error, OSError, ValueError):  # an EXIF that cannot be read turns nothing
+        if picture.getexif().get(ORIENTATION) in range(2, 9):
+            kind, picture = picture.format, ImageOps.exif_transpose(open_image(data))
+            if kind in ("JPEG", "MPO"):
+                picture.convert("RGB").save(out := BytesIO(), "JPEG", quality=95)
+                return out.getvalue()
+            data = encoded(picture)
     if not picture.has_transparency_data:
         return data
     picture = picture.convert("RGBA")

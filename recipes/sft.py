@@ -133,7 +133,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
         elif is_trainers:
             mistake = of_another_kind(name, parse(each.text), keys.get(name), "verl")
             if mistake and each.key == name:
-                raise RecipeError(mistake[0], where=" ".join(each.words), fix=mistake[1])
+                raise RecipeError(mistake[0], where=" ".join(each.words), fix=mistake[1].replace(" +", " ++"))
             typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
         else:
             given.append(each)

@@ -51,20 +51,23 @@ def parse(text: str) -> Any:
         tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except NOT_YAML:
         return text
-    return _with_values(tree["value"])
+    return _with_values(tree["value"], text)
 
 
-def _with_values(value: Any) -> Any:
-    """A mapping whose entries `a: 1` YAML may have found as a name `a:1` without a value; any other value as it is."""
+def _with_values(value: Any, text: str) -> Any:
+    """The value of a text, where YAML may have found an entry `a:1` to be a name `a:1` without a value."""
+    if isinstance(value, list):
+        return [_with_values(each, text) for each in value]
     if not isinstance(value, dict):
         return value
-    parts = [(name, each, str(name).split(":", 1)) for name, each in value.items()]
-    return {
-        (split[0] if each is None and split[1:] else name): parse(split[1])
-        if each is None and split[1:]
-        else _with_values(each)
-        for name, each, split in parts
-    }
+    whole = {}
+    for name, each in value.items():
+        key, colon, rest = str(name).partition(":")
+        if each is None and colon and not any(f"{name}{mark}" in text for mark in "'\":"):
+            whole[key] = rest if re.fullmatch(r"[0-9]+(:[0-9]+)+", rest) else parse(rest)  # 12:30, not 750
+        else:
+            whole[name] = _with_values(each, text)
+    return whole
 
 
 _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -61,11 +61,15 @@ def _mistyped(recipe: Recipe, engine: str) -> Iterator[RecipeError]:
             yield recipe.error(*mistake, f"{group}{name}")
 
 
+TEXT_TOO = ("rollout_is_threshold", "save_freq", "test_freq", ".logger")
+"""Ends of the engine's keys that take a text beside another kind: bounds joined by a mark, `after_each_epoch`."""
+
+
 def of_another_kind(name: str, value: Any, theirs: Any, engine: str) -> tuple[str, str] | None:
     """What is wrong with a text where the engine's own value, `theirs`, is none, and how to mend it, or None."""
-    # Bounds joined by a mark, and `after_each_epoch` of the supervised trainer.
-    takes_text = "${" in str(value) or name.endswith(("rollout_is_threshold", "save_freq", "test_freq"))
-    if takes_text or not isinstance(value, str) or not isinstance(theirs, int | float | list | dict):
+    if not isinstance(value, str) or not isinstance(theirs, int | float | list | dict):
+        return None
+    if "${" in value or value.lstrip("+-.") in ("inf", "nan") or name.endswith(TEXT_TOO):
         return None
     what = f"{name} is {value!r}, and {ENGINES[engine]}'s own value is {flow(theirs)}"
     return what, f"give a value such as {flow(theirs)}" + f", or write +{name} if a text is right" * (engine == "verl")

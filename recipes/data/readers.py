@@ -201,7 +201,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     prompt = given[columns.prompt]
     chat = _chat(prompt, columns.prompt)
     messages, shown = _messages(chat, columns) if chat else ([{"role": "user", "content": prompt}], [])
-    if shown and given.get(columns.images):
+    if shown and given.get(columns.images) and written(given[columns.images]) != shown:
         raise RecipeError(
             f"images stand in {columns.prompt} and in {columns.images}", fix="give them in one of the two"
         )
@@ -291,7 +291,9 @@ def _truth(value: Any, column: str) -> str:
     if value in ([], {}) or (isinstance(value, str) and not value.strip()):
         raise RecipeError(f"{column} is {value!r}, which is empty")
     try:
-        if isinstance(value, str | Decimal | date):
+        if isinstance(value, str | Decimal):
+            return str(value)
+        if isinstance(value, date):
             return str(value).removesuffix(" 00:00:00")  # a day, as pandas keeps it
         return json.dumps(whole(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:  # bytes, an infinite number

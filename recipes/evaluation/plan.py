@@ -126,7 +126,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
             fix="leave it out: vLLM in this process calls the tools as the trainer does",
         )
     typed = {path: str(source) for path, source in recipe.sources.items() if source.layer == "argument"}
-    acting = {source for path, source in typed.items() if path.startswith(OF_EVALUATION)}
+    acting = {source for path, source in typed.items() if path.replace("+", "").startswith(OF_EVALUATION)}
     unread = [source for source in dict.fromkeys(typed.values()) if source not in acting]
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recipes.config import Recipe, check, path_keys, remarks, visible_gpus
-from recipes.config.names import NATIVE, native
+from recipes.config.names import NATIVE, native, verl_package
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
@@ -82,7 +82,10 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
                 fix = "write the text into a file, and give that file's path"
             raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
     for name, value in native(recipe).items():
-        if name.endswith("path") and str(value).endswith(FILES) and "://" not in value and not Path(value).exists():
+        named = (
+            name.endswith("path") and str(value).endswith(FILES) and not any(mark in value for mark in ("://", "${"))
+        )
+        if named and not any((folder / value).exists() for folder in (Path(), Path(str(verl_package())).parent)):
             raise recipe.error(f"the file {value} does not exist", "mend the path", f"{NATIVE}{name}")
     check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
     found = []

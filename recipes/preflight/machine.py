@@ -151,15 +151,15 @@ def check_rollout(recipe: Recipe) -> None:
     if engine is None or engine.origin is None:
         fix = "leave worker.rollout.name out: vllm is what is tested here"
         raise recipe.error(f"{rollout.name} is not installed", fix, "worker.rollout.name")
-    window = native(recipe).get(WINDOW) or recipe.longest
-    if window < recipe.longest:
+    window = native(recipe).get(WINDOW)
+    if isinstance(window, int) and window < recipe.longest:
         what = f"{WINDOW} is {window}, and prompt and response may have {recipe.longest} tokens together"
         raise recipe.error(what, "leave it out", f"{NATIVE}{WINDOW}")
     if rollout.name != "vllm" or not rollout.engine_kwargs:
         return
     known = _arguments_of_vllm(Path(engine.origin).parent)
-    for name in rollout.engine_kwargs if known else {}:
-        if name.replace("-", "_") not in known:
+    for name, value in rollout.engine_kwargs.items() if known else ():
+        if value is not None and name.replace("-", "_").removeprefix("no_") not in known:
             raise recipe.error(f"vLLM has no argument {name}", did_you_mean(name, known) or "leave it out", key)
 
 

@@ -28,7 +28,7 @@ from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
 from recipes.rewards.contract import Answer, is_right
 from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
-from recipes.rewards.loading import NAMES, find_function, load_reward
+from recipes.rewards.loading import find_function, load_reward
 from recipes.rewards.metrics import filter_metric
 
 ROWS_OF_A_SOURCE = 3
@@ -80,9 +80,8 @@ def trial(recipe: Recipe) -> list[str]:
     for part, named in judges:
         module = load_reward(part)
         load_function(part, named, engine, module)  # raises for a function that no engine can call
-        read.append(
-            _arguments_read(find_function(module, part, "verl" if hasattr(module, NAMES["verl"][0]) else engine))
-        )
+        # EasyR1's entry of the rewards here hands its arguments on to verl's.
+        read.append(_arguments_read(find_function(module, part, engine if is_own(recipe) else "verl")))
         for file in files:
             truths = ((str(row.get("data_source", "")), _truth(row, recipe)) for row in read_rows(file, columns))
             notes = _check_sources(module, file, truths, named) | notes
@@ -98,12 +97,16 @@ def trial(recipe: Recipe) -> list[str]:
 
 
 def _arguments_read(function: Callable[..., Any]) -> set[str] | None:
-    """The arguments that a reward's function names; None where it reads others too, through its `**` argument."""
+    """The arguments that a reward's function names; None where it, or a decorator, may read others through its `**`."""
+    if hasattr(function, "__wrapped__"):
+        return None
     parameters = inspect.signature(function).parameters.values()
     others = {each.name for each in parameters if each.kind is each.VAR_KEYWORD}
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    reads = bool(others) and (code is None or any(each.argval in others for each in dis.get_instructions(code)))
-    return None if reads else {each.name for each in parameters} - others
+    code = getattr(function, "__code__", None)
+    if not others or code is None:
+        return None if others else {each.name for each in parameters}
+    read = {each.argval for each in dis.get_instructions(code) if isinstance(each.argval, str)}
+    return None if read & {*others, "locals", "vars", "eval"} else {each.name for each in parameters} - others
 
 
 def _rows_by_source(files: list[str], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -283,8 +286,9 @@ def gold_answers(row: Call) -> list[str]:
     except ValueError:
         value = truth
     if isinstance(value, list):
-        stated += [str(value[0])] if value and isinstance(value[0], str | int | float) else []
-        value = truth if isinstance(truth, str) else None  # [1, 2] may be an interval
+        is_plain = bool(value) and isinstance(value[0], str | int | float)
+        stated += [str(value[0])] if is_plain else []
+        value = truth if is_plain and isinstance(truth, str) else None  # [1, 2] may be an interval
     return stated if value in (None, "") or isinstance(value, dict) else [*stated, str(value)]
 
 

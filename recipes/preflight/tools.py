@@ -49,6 +49,8 @@ def check_tools(recipe: Recipe) -> list[str]:
     rollout = recipe.worker.rollout
     if rollout.tools is None:
         return []
+    if rollout.max_turns < 2:
+        raise recipe.error("with one turn no call is run", "set MAX_TURNS to 2 or more", "worker.rollout.max_turns")
     refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
     for key in (key for key, is_set in refused.items() if is_set):
         what = f"tools do not go with {key}={recipe.value(key)}"

@@ -42,11 +42,8 @@ def tidy(text: str) -> str:
 FIELDS = dict.fromkeys(("\\boxed{", "\\boxed {", "\\fbox{", "\\framebox{"), "")  # opening -> closing; "": the brace's
 FIELDS |= {f"<{name}>": f"</{name}>" for name in ("answer", "Answer", "ANSWER", "final_answer")}
 _SAID, _CLOSING = ANY["markers"], r"[*_\"'`”’)\]】}]{0,4}"
-# Options or a number that end the line, which needs no colon before it.
-_ALONE = (
-    rf"[(（]?(?:[A-J](?:[、，,]? ?[A-J])*|[-+$]?[0-9][0-9.,/%]*)[)）]?"
-    rf"(?: ?(?:{_SAID['endings']}|项|項)|'\w+)?[.．。।]?\s*(?:\n|$)"
-)
+# An option or a number that ends the line, which needs no colon before it.
+_ALONE = rf"[(（]?(?:[A-J]|[-+$]?[0-9][0-9.,/%]*)[)）]?(?: ?(?:{_SAID['endings']})|'\w+)?[.。।]?\s*(?:\n|$)"
 _UNDENIED = "(?<![不没沒未别別])(?<![不没沒无無][能要应應该該可会會有法])"  # 不能选B states no B
 _PHRASE = re.compile(
     rf"(?:(?<![a-z])ans\b\.?|{_SAID['nouns']})(?: ?(?:{_SAID['adjectives']}))?{_CLOSING}"
@@ -205,13 +202,16 @@ _WELL_FORMED = re.compile(
 _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)")
 # 7.2e1, 72², 72 1/2, 5万, 5分之3, 5又2分之1; 5千克 is 5 of a unit
 _SCALED = rf"(?!千[克米瓦卡帕伏赫焦])[{UNITS['numerals']}]"
-_TIMES = r"(?!千[克米瓦卡帕伏赫焦])[百千万萬亿億]"
+_TIMES = r"(?!千[克米瓦卡帕伏赫焦]|百[分合货貨]|[万萬][用能])[百千万萬亿億]"
 _MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
-_SIGNED = re.compile(rf"^- +|(?:^minus\b|\bnegative\b|{ANY['units']['minus']}) ?(?=\$?[0-9])", re.IGNORECASE)
+# A sign in words where a value begins; 负5场 are five lost games.
+_SIGN_IN_WORDS = rf"(?:minus|negative|{ANY['units']['minus']}) ?(?=\$?[0-9]+(?! ?[0-9场場局盘盤]))"
+_SIGNED = re.compile(rf"^- +|(?:^|(?<==)){_SIGN_IN_WORDS}", re.IGNORECASE)
 # In a field: another number behind a number (`5 or 7`, `8 \times 9`, `1/5`), and a formula around it: `5x`, `y+5`.
 _ANOTHER = re.compile(r"(?:\W|\\[A-Za-z]+)*(?:(?:or|and|[或和与與及到至])(?:\W|\\[A-Za-z]+)*)?[0-9]").match
 # A number that one of these multiplies: between braces `5 \text{ million}` is not 5.
-SCALES = re.compile(rf"[0-9][\W_]*((?:{ANY['units']['scales']})(?=s?\b)|{_TIMES})", re.IGNORECASE)
+_TIMES_IN_FONT = rf"(?:[ {{}}]|\\[a-z]+)*({_TIMES})"
+SCALES = re.compile(rf"[0-9](?:[\W_]*({ANY['units']['scales']})s?\b|{_TIMES_IN_FONT})", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?![mgshL]\b)[A-Za-z](?![A-Za-z])| ?(?:[*/_!<>≤≥]|[-+] ?[A-Za-z(\\]|\\[A-Za-z])").match
 _OPERAND = re.compile(r"(?:[-+*/^_<>≤≥±≠]|\\[A-Za-z]+|(?<![^\W\d_])[A-Za-z])$").search
 
@@ -297,7 +297,7 @@ _MEASURE = re.compile(
     rf"([-+]?) ?(?:([0-9]+) (?=[1-9][0-9]*/))?(?:{_DIGITS}(?: ?/ ?{_DIGITS})?)?"
     rf"(?:(?:e| ?\* ?10\^|(?<![0-9.])10\^)\(?([-+]?[0-9]{{1,3}})\)?)?({_UNIT})?"
 ).fullmatch
-_SCALE, _PARTS = re.compile(r"(?<=[0-9]) ?([万萬亿億])"), re.compile(r"([0-9]+)分之([0-9]+)")
+_SCALE, _PARTS = re.compile(r"(?<=[0-9]) ?([万萬亿億])(?![0-9])"), re.compile(r"([0-9]+)分之([0-9]+)")
 _VARIABLE = r"\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+"
 _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 

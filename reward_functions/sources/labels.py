@@ -19,8 +19,8 @@ _OPTION = re.compile(
 _ANY_OPTION = re.compile(
     r"[(\[][A-Ja-j][)\]]|(?<![^\W_])[B-J][.):]|(?:^|\b(?i:or|and|also|not|than) |[,/&] ?)[A-J](?![^\W_]|'| [a-z])"
 ).search
-_SEVERAL = re.compile(r"[A-J](?:(?:,| and| ?[和与與及])? ?[A-J])+|[①-⑳](?:(?:,|[和与與及])? ?[①-⑳])+").fullmatch
-_NO_OPTION = re.compile(r"[^A-J①-⑳]").sub
+_SEVERAL = re.compile(r"[A-H](?:(?:,| and| ?[和与與及])? ?[A-H])+|[①-⑳](?:(?:,|[和与與及])? ?[①-⑳])+").fullmatch
+_NO_OPTION = re.compile(r"[^A-H①-⑳]").sub
 
 
 @lru_cache(maxsize=16_384)  # the responses of one group repeat each other's answers
@@ -46,7 +46,8 @@ def read_option(statement: str) -> str:
 def several(text: str) -> str:
     """The letters or circled numbers of a list of options, in its order: `ABD` for `A, B, D` and `A、B和D`, else ""."""
     text = answers.plain(text) if len(text) <= answers.LONGEST else ""
-    return _NO_OPTION("", text) if _SEVERAL(text) else ""
+    signs = _NO_OPTION("", text) if _SEVERAL(text) else ""
+    return signs if len({*signs}) == len(signs) else ""
 
 
 class Labels:

@@ -30,7 +30,8 @@ _BOLD, _ITALIC = re.compile(r"^(?:\*\*+|__+|`+)|(?:\*\*+|__+|`+)(?=\.?$)"), re.c
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _ASKED = re.compile(answers.ANY["latex"]["asked"])
 _WORD, _SET = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2}").search, re.compile(r"⟦|\\emptyset|∈|\\in").search
-_WORDS = re.compile(r"(?:\\(?:angle|triangle) *)?[^\W\d_]{3,}(?: [^\W\d_]+)*|[^\W\d_a-zA-Z\u0370-\u03ff]+").fullmatch
+_WORDS = re.compile(r"[^\W\d_]{3,}(?: [^\W\d_]+)*|[^\W\d_a-zA-Z\u0370-\u03ff]+").fullmatch
+_LOOSE_BLANK = re.compile(f"(?<!,)(?:{answers.LOOSE_BLANK.pattern})").sub  # `1, 234` is a list
 _BASE = re.compile(r"\(?[0-9][0-9A-Fa-f]*\)?_(?:[0-9]|\([0-9]+\))").fullmatch
 # Words between two numbers, or a text with numbers; `or` and `and` list values.
 _FONT, _SPACE = r"\\(?:text|math|mbox)[a-z]* *", r"[^\w\\^]*(?:\\[ ,;])*"
@@ -128,7 +129,8 @@ def judge(statement: str, gold: str) -> str:
         return "unparsable"
     if letter := labels.gold_option(gold):
         return "correct" if labels.read_option(statement) == letter else "wrong"
-    if (several := labels.several(gold)) and several == labels.several(statement):
+    several = labels.several(gold)  # two letters alone may be a segment's ends
+    if (len(several) > 2 or several not in ("", gold.strip())) and several == labels.several(statement):
         return "correct"
     ours, theirs = formula(statement), formula(gold)
     verdict = decided(ours, theirs) or HELPER_PROCESS.ask(*(f"\\boxed{{{text}}}" for text in (theirs, ours)))
@@ -141,7 +143,7 @@ def decided(ours: str, theirs: str) -> str:
     """Return "correct" or "wrong" where math-verify is not asked, as docs/REWARD_CUSTOM.md has it; else ""."""
     lines, measure = [answers.formula(text).strip() for text in (ours, theirs)], answers.measure(theirs)
     same_words = _WORD(lines[1]) and answers.bare(ours) == answers.bare(theirs)
-    same = len({answers.LOOSE_BLANK.sub("", line) for line in lines}) == 1
+    same = len({_LOOSE_BLANK("", line) for line in lines}) == 1
     if same or same_words or answers.equal(measure, answers.measure(ours)):
         return "correct"
     # `abc` and `cab`; `3 \text{ hours } 20 \text{ minutes}`; `52_8`; `5 \text{ million}` and `5`; `\{1,2\}` and `1,2`

@@ -261,8 +261,8 @@ class Rollout(Section):
     tool_format: str = key_of_tools("hermes", "TOOL_FORMAT", verl="{rollout}.multi_turn.format")
     """how calls are written: hermes (<tool_call>{"name": ..., "arguments": ...}</tool_call>), one of verl's others, or
     one that the tools' file registers"""
-    max_turns: int = key_of_tools(8, "MAX_TURNS", verl="{rollout}.multi_turn.max_assistant_turns", gt=1)
-    """turns of the model in a response, at least 2; a call in the last one is not run"""
+    max_turns: int = key_of_tools(8, "MAX_TURNS", verl="{rollout}.multi_turn.max_assistant_turns", gt=0)
+    """turns of the model in a response, at least 2 with tools; a call in the last one is not run"""
     tool_seconds: float = key_of_tools(10.0, verl=(), computed=True, gt=0)
     """seconds after which a call has failed"""
     max_tool_characters: int = key_of_tools(
