@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recipes.statistics import Interval
-from recipes.yaml_text import read
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,7 +32,32 @@ PALETTE = {
 }
 INK, MUTED, LINE, BLUE, SLATE, GOOD, WEAK, BAD, CARD = PALETTE
 
-STYLE = read(Path(__file__).with_suffix(".yaml"))
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "text.parse_math": False,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 8.8,
+    "axes.edgecolor": LINE,
+    "axes.linewidth": 1.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 8.4,
+    "ytick.labelsize": 8.4,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 8.6,
+    "figure.constrained_layout.use": True,
+}
 _COLOUR = re.compile("|".join(PALETTE), re.IGNORECASE)
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
