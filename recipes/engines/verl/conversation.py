@@ -230,7 +230,9 @@ class Conversation:
         texts = [answer.text for answer in answers]
         try:
             messages, merged = self._merged(texts)
-        except Exception:  # noqa: BLE001 the template takes one answer after a turn, as Llama 3's
+        except Exception:  # whatever a template raises that takes one answer after a turn, as Llama 3's
+            if len(texts) < 2:
+                raise
             messages, merged = self._merged(["\n".join(texts)])
         mask, log_probs = builder.align_response_metadata(merged, self._mask, self._log_probs)
         if len(mask) >= limit:  # nothing could follow: the response ends with the call, as in verl's loop

@@ -142,7 +142,7 @@ class Tools:
         self.kinds = [tool.tool_schema for tool in tools]
         self._functions = {tool.name: tool.fn for tool in tools}
         self._threads = ThreadPoolExecutor(AT_ONCE, "tool")
-        self._late: list[threading.Thread] = []
+        self._late: set[threading.Thread] = set()  # changed in place: many threads call
 
     def call(self, name: str, arguments: str) -> Future[ToolAnswer]:
         """Begin a call; `arguments` is a JSON object, as the model wrote it. The future never raises."""
@@ -166,7 +166,7 @@ class Tools:
             return f"Error: the arguments of {name} are no JSON: {error}", True
         if not isinstance(named, dict):
             return f"Error: the arguments of {name} are {arguments}, not a JSON object", True
-        self._late = [each for each in self._late if each.is_alive()]
+        self._late.difference_update([each for each in [*self._late] if not each.is_alive()])
         if len(self._late) >= MOST_HANGING:
             return f"Error: {name} is called no more: {len(self._late)} calls did not end", True
         done: list[tuple[str, bool]] = []
@@ -176,7 +176,7 @@ class Tools:
         thread.start()
         thread.join(seconds)
         if thread.is_alive():
-            self._late.append(thread)
+            self._late.add(thread)
             return f"Error: {name} gave no answer within {self.settings.seconds:g} s", True
         return done[0] if done else (f"Error: {name} raised an error that has no text", True)
 
