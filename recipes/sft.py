@@ -31,7 +31,7 @@ from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
 from recipes.config.schema import BY_CONVERSION, Setting, Source
-from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, table, variable_settings
+from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
@@ -419,7 +419,7 @@ def main(
             show_help(console, task)
             raise typer.Exit(0 if help else 2)
         chosen = plan(task, arguments or (), os.environ)
-        if dry or is_on(os.environ, "DRY_RUN"):
+        if dry or control(os.environ, "DRY_RUN"):
             for remark in remarks(chosen.recipe):
                 print(f"# note: {remark}")
             chosen = with_data(chosen, lambda line: print(f"# {line}"), make=False)
