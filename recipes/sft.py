@@ -53,6 +53,7 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight import refuse_planned
+from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
 from recipes.preflight.tools import prompt_schemas
 from recipes.runs.folder import lock_run, script
@@ -148,7 +149,7 @@ def _of_trainer(setting: Setting) -> str:
     return f"{OF_TRAINER[setting.path]}={setting.value}"
 
 
-OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs")
+OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs", "trainer.n_gpus_per_node")
 """Keys of verl's supervised trainer that are the recipe's here: rows are written anew, as chat messages, and the
 training after the warm start renders the template alike."""
 
@@ -312,6 +313,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     refuse_planned(recipe)
+    check_gpus(recipe)
     versions.check(recipe.hardware)
     for remark in [*remarks(recipe), *check_model(recipe), *check_context(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
@@ -426,6 +428,8 @@ def main(
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             print(f"# {try_rows(chosen)}")
+            if chosen.recipe.resolution.planned_gpus is None:
+                check_gpus(chosen.recipe)
             return
         raise typer.Exit(run(chosen, console, task))
 

@@ -11,13 +11,13 @@ from collections.abc import MutableMapping
 from itertools import chain
 from pathlib import Path
 
-from recipes.config import Recipe, path_keys, total_steps
+from recipes.config import Recipe, path_keys, total_steps, visible_gpus
 from recipes.config.gpus import frozen_bytes, lacks, model_shape
 from recipes.config.names import NATIVE, native
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, counted, did_you_mean
 from recipes.memory.estimates import number_bytes
 from recipes.model_files import local_model
 from recipes.paths import artifacts, existing, run_dir
@@ -46,6 +46,21 @@ def make_usable(environ: MutableMapping[str, str]) -> list[str]:
         remarks.append(f"nothing can be written below HOME={environ.get('HOME', '')}: caches are in {own}")
         environ["HOME"] = str(own)
     return remarks
+
+
+def check_gpus(recipe: Recipe) -> list[str]:
+    """Raise where the recipe takes more GPUs than this machine has."""
+    wanted, gpus, key = recipe.trainer.n_gpus_per_node, visible_gpus(os.environ), "trainer.n_gpus_per_node"
+    if recipe.hardware == "gpu" and wanted > gpus:
+        has, fix = counted(gpus, "GPU"), f"set GPUS_PER_NODE={gpus}"
+        if not gpus:
+            has, fix = (
+                "no NVIDIA GPU that a process may use",
+                "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+            )
+        fix += f"; --gpus {wanted}x80 with --plan or --dry_run plans for GPUs that are elsewhere"
+        raise recipe.error(f"{key} is {wanted}, but this machine has {has}", fix, key)
+    return []
 
 
 PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")

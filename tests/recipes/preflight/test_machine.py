@@ -153,3 +153,16 @@ def test_as_many_checkpoints_must_fit_as_verl_has_on_the_disk_at_once(make, monk
         most = max(most, len(disk))
         manager.register_checkpoint(step, limit)
     assert machine.most_checkpoints(make(f"trainer.save_limit={limit}"), 6) == most == at_once
+
+
+def test_gpus_that_are_not_there_are_an_error_of_a_start_and_of_a_dry_run(monkeypatch):
+    recipe = load("countdown", environ={"GPUS_PER_NODE": "2", "ROLLOUT_BATCH_SIZE": "8"}, hardware="gpu")
+    for here, fix in ((1, "set GPUS_PER_NODE=1"), (0, "set HARDWARE=cpu")):
+        monkeypatch.setattr(machine, "visible_gpus", lambda _environ, here=here: here)
+        assert fix in mistake(lambda: preflight.check_before_data(recipe), "trainer.n_gpus_per_node is 2").fix
+        assert any(fix in error.fix for error in preflight.dry(recipe).errors)
+    monkeypatch.setattr(machine, "visible_gpus", lambda _environ: 2)
+    assert machine.check_gpus(recipe) == []
+    for others in ({"arguments": ["--gpus", "8x80"]}, {"hardware": "cpu", "environ": {"GPUS_PER_NODE": "4"}}):
+        other = load("countdown", **others)
+        assert not [error for error in preflight.dry(other).errors if "n_gpus_per_node" in error.where]
