@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, FilePath, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
@@ -25,12 +24,6 @@ def table(file: str) -> dict[str, Any]:
     return read(Path(__file__).parent / file)
 
 
-def _program(name: str) -> str:
-    if shutil.which(name) is None:
-        raise ValueError("no program")
-    return name
-
-
 CONTROLS: dict[str, str] = table("controls.yaml")
 """Variables that steer the launcher and the scripts and set no key -> what they do."""
 VALUES: dict[str, tuple[Any, str]] = {
@@ -42,7 +35,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "RAY_WAIT_MINUTES": (Annotated[float, Field(ge=0, allow_inf_nan=False)], "minutes, such as 10"),
     "WATCHDOG_MINUTES": (PositiveFloat, "minutes above 0, such as 30"),
     "MAX_ROLLOUT_KL": (PositiveFloat, "nats a token above 0, such as 0.05, or inf"),
-    "CHROMIUM": (Annotated[str, AfterValidator(_program)], "a program's path, or its name on the search path"),
+    "CHROMIUM": (FilePath, "a program's path"),
     "WANDB_MODE": (Literal["online", "offline", "shared", "disabled", "dryrun", "run"], "online, offline or disabled"),
 }
 """Variable that sets no key -> the type of its value, and how an error names that; some are read late, or elsewhere."""

@@ -135,6 +135,12 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     if options.run:
         unread += dict.fromkeys(str(each.source) for each in variable_settings(os.environ))
     unread += _of_training_alone(recipe)
+    served, base_served = bool(options.api_base), bool(options.base_api_base)
+    idle = ("tensor_parallel_size", "gpu_memory_utilization") if served else ("concurrency",) * (not base_served)
+    unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
+    unread += ["data.override_chat_template, since a server has its own"] * bool(
+        served and recipe.data.override_chat_template
+    )
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -255,10 +261,16 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     # The limit of a tiny model is that of its own data.
     limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "tiny"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
-    tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
+    here = visible_gpus(os.environ)
+    tensor_parallel_size = _given(
+        options.tensor_parallel_size, recipe.worker.rollout.tensor_parallel_size if here else 1
+    )
+    if tensor_parallel_size > max(1, here) and not options.api_base:
+        what = f"a model is spread over {tensor_parallel_size} GPUs, and this machine has {here}"
+        raise RecipeError(what, where="--tensor_parallel_size", fix=f"--tensor_parallel_size {max(1, here)}")
     bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
     return Engine(
-        _given(options.tensor_parallel_size, tensor_parallel_size),
+        tensor_parallel_size,
         options.gpu_memory_utilization,
         template_text(settings.override_chat_template) or "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
+from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
 from recipes.evaluation.cli import app
 from recipes.evaluation.options import Options
@@ -101,6 +102,8 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "tiny", "--data", "bare.parquet"], "no column prompt"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
         (["--model_path", "tiny", "actor_rollout_ref.rollout.multi_turn.enable=true"], "multi_turn"),
+        (["--model_path", "tiny", "--temperature", "nan"], "--temperature is nan"),
+        (["--model_path", "tiny", "--top_p", "0"], "--top_p is 0"),
         ([], "--model_path"),
     ],
 )
@@ -150,6 +153,8 @@ def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_m
         "enable_thinking is null, not false",
     ):
         assert key in unlike
+    with pytest.raises(RecipeError, match="spread over 64 GPUs"):
+        plan_of(Options(arguments=[str(recipe)], model_path=str(model), tensor_parallel_size=64), notes.append)
     run = Options(arguments=["analyse", "temperature=0.5"], run=artifacts / "runs" / "sums")
     plan_of(run, notes.append)
     assert "temperature is 0.5, not 0.7" in notes[-1]

@@ -85,12 +85,13 @@ def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
         ("worker.rollout.name=sglang", "sglang is not installed"),
         ("actor_rollout_ref.rollout.max_model_len=64", "may have 112 tokens"),
         ("worker.rollout.engine_kwargs={max_num_seq: 3}", "no argument max_num_seq"),
+        ("worker.rollout.engine_kwargs={enforce-eager: true}", "passes by worker.rollout.enforce_eager"),
         ("data.custom_cls.path=/nope.py", "/nope.py does not exist"),
     ],
 )
 def test_what_verls_server_would_refuse_after_a_minute_is_refused(change, said):
     assert said in mistake(lambda: preflight.check_before_data(load("countdown", arguments=[change]))).what
-    fits = ["actor_rollout_ref.rollout.max_model_len=112", "worker.rollout.engine_kwargs={enforce-eager: true}"]
+    fits = ["actor_rollout_ref.rollout.max_model_len=112", "worker.rollout.engine_kwargs={enable-prefix-caching: true}"]
     machine.check_rollout(load("countdown", arguments=fits))
 
 
