@@ -132,6 +132,10 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
         if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
             typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
+            fix = INSTEAD.get(name) or f"give {NEEDED.get(name)} too" * (NEEDED.get(name, "") not in each.text)
+            if fix:
+                what = f"{name}={each.text} is not for a warm start, which sets or needs another value"
+                raise RecipeError(what, where=" ".join(each.words), fix=fix)
             mistake = of_another_kind(name, parse(each.text), keys.get(name), "verl")
             if mistake and each.key == name:
                 raise RecipeError(mistake[0], where=" ".join(each.words), fix=mistake[1].replace(" +", " ++"))
@@ -152,6 +156,18 @@ def _of_trainer(setting: Setting) -> str:
 OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs", "trainer.n_gpus_per_node")
 """Keys of verl's supervised trainer that are the recipe's here: rows are written anew, as chat messages, and the
 training after the warm start renders the template alike."""
+
+
+ALONE = "leave it out: a warm start runs on one machine, and begins anew in a folder of its own"
+INSTEAD = {
+    "model.path": "set MODEL_PATH",
+    "trainer.device": "set HARDWARE",
+    "data.messages_key": "leave it out: the rows are written with verl's columns",
+    **dict.fromkeys(("trainer.default_local_dir", "trainer.resume_mode", "trainer.nnodes"), ALONE),
+}
+"""Keys of verl's supervised trainer that the warm start replaces, or that would keep it from ending -> what to do."""
+NEEDED = {"trainer.logger": "file", "checkpoint.save_contents": "hf_model"}
+"""Keys whose list must hold an entry, by which the launcher follows the trainer, or finds the model."""
 
 
 def composed(recipe: Recipe, typed: list[str], given: list[Argument], files: list[str]) -> Plan:
