@@ -110,9 +110,13 @@ def resembling(name: str, known: Iterable[str], is_number: bool = True) -> list[
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Print a `RecipeError` to standard error and exit with 2; let every other exception through, since it is a bug."""
+    """Print a `RecipeError` to standard error and exit with 2, and of Ctrl-C one line, with 130; let every other
+    exception through, since it is a bug."""
     try:
         yield
     except RecipeError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)

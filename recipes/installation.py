@@ -1,7 +1,7 @@
 """The environment: what scripts/setup_env.sh asks about it, and which Python a script needs.
 
 Standard library only, since it runs before anything is installed:
-`python -m recipes.installation {pins EXTRA | sources | repair VENV | verify VENV EXTRA}`.
+`python -m recipes.installation {pins EXTRA | sources | repair VENV | verify VENV EXTRA | start MODULE ARGUMENT ...}`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from recipes.errors import RecipeError, reported_errors
 from recipes.paths import ROOT
@@ -100,11 +102,20 @@ NEEDED = ("typer", "omegaconf", "pydantic", "pyarrow", "psutil")
 """Packages that the scripts import; a Python outside these environments rarely has all of them."""
 
 
+def _end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    if issubclass(kind, KeyboardInterrupt):  # Python ends by the signal: 130 in a shell
+        print("stopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
 def ensure() -> None:
     """Return where the packages are there; otherwise start the same command again with the Python that has them.
 
-    Where the set-up has not been run the process ends with exit code 2 and a message.
+    Where the set-up has not been run the process ends with exit code 2 and a message. Ctrl-C is answered with one line
+    from here on: imports take seconds.
     """
+    sys.excepthook = _end
     if all(find_spec(name) is not None for name in NEEDED):
         return
     for name in ENVIRONMENTS:
@@ -133,6 +144,9 @@ def main(arguments: list[str]) -> int:
         problems = wrong(Path(given[0]), pins(given[1], CONSTRAINTS.read_text(encoding="utf-8")))
         print("\n".join(problems))
         return 1 if problems else 0
+    elif question == "start" and given:
+        sys.excepthook, sys.argv = _end, given
+        runpy.run_module(given[0], run_name="__main__", alter_sys=True)
     else:
         print(__doc__, file=sys.stderr)
         return 2

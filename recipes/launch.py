@@ -15,7 +15,7 @@ from rich.console import Console
 from recipes import preflight, usage
 from recipes.config import Recipe, load, to_yaml, total_steps
 from recipes.config.accounting import accounting
-from recipes.config.variables import is_on
+from recipes.config.variables import control
 from recipes.data.custom import ready
 from recipes.data.rows import row_count
 from recipes.engines.easyr1 import translation as easyr1
@@ -49,7 +49,7 @@ def main(
         recipe = load(task, arguments=overrides or ())
         if plan:
             raise typer.Exit(planning.show(console, recipe, task, os.environ, overrides or ()))
-        if dry or is_on(os.environ, "DRY_RUN"):
+        if dry or control(os.environ, "DRY_RUN"):
             raise typer.Exit(show_plan(recipe))
         console.file = cast("IO[str]", LastingOutput(run_dir(recipe.experiment) / "launcher.log"))
         raise typer.Exit(run(recipe, console, task, overrides or ()))

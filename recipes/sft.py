@@ -31,7 +31,7 @@ from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
 from recipes.config.resolve import MODEL
 from recipes.config.schema import BY_CONVERSION, Setting, Source
-from recipes.config.variables import Argument, is_on, read_arguments, split_overlays, table, variable_settings
+from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import IMAGE_MARK
@@ -53,6 +53,7 @@ from recipes.paths import (
     script_command,
 )
 from recipes.preflight import refuse_planned
+from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
 from recipes.preflight.tools import prompt_schemas
 from recipes.runs.folder import lock_run, script
@@ -131,6 +132,10 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
         if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
             typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
+            fix = INSTEAD.get(name) or f"give {NEEDED.get(name)} too" * (NEEDED.get(name, "") not in each.text)
+            if fix:
+                what = f"{name}={each.text} is not for a warm start, which sets or needs another value"
+                raise RecipeError(what, where=" ".join(each.words), fix=fix)
             mistake = of_another_kind(name, parse(each.text), keys.get(name), "verl")
             if mistake and each.key == name:
                 raise RecipeError(mistake[0], where=" ".join(each.words), fix=mistake[1].replace(" +", " ++"))
@@ -148,9 +153,21 @@ def _of_trainer(setting: Setting) -> str:
     return f"{OF_TRAINER[setting.path]}={setting.value}"
 
 
-OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs")
+OF_BOTH = ("data.train_files", "data.val_files", "data.apply_chat_template_kwargs", "trainer.n_gpus_per_node")
 """Keys of verl's supervised trainer that are the recipe's here: rows are written anew, as chat messages, and the
 training after the warm start renders the template alike."""
+
+
+ALONE = "leave it out: a warm start runs on one machine, and begins anew in a folder of its own"
+INSTEAD = {
+    "model.path": "set MODEL_PATH",
+    "trainer.device": "set HARDWARE",
+    "data.messages_key": "leave it out: the rows are written with verl's columns",
+    **dict.fromkeys(("trainer.default_local_dir", "trainer.resume_mode", "trainer.nnodes"), ALONE),
+}
+"""Keys of verl's supervised trainer that the warm start replaces, or that would keep it from ending -> what to do."""
+NEEDED = {"trainer.logger": "file", "checkpoint.save_contents": "hf_model"}
+"""Keys whose list must hold an entry, by which the launcher follows the trainer, or finds the model."""
 
 
 def composed(recipe: Recipe, typed: list[str], given: list[Argument], files: list[str]) -> Plan:
@@ -312,6 +329,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
         raise RecipeError(taken, where=where, fix="EXPERIMENT_NAME=another_name")
     refuse_planned(recipe)
+    check_gpus(recipe)
     versions.check(recipe.hardware)
     for remark in [*remarks(recipe), *check_model(recipe), *check_context(recipe), *check_weights(recipe)]:
         console.print(f"note: {remark}")
@@ -419,13 +437,15 @@ def main(
             show_help(console, task)
             raise typer.Exit(0 if help else 2)
         chosen = plan(task, arguments or (), os.environ)
-        if dry or is_on(os.environ, "DRY_RUN"):
+        if dry or control(os.environ, "DRY_RUN"):
             for remark in remarks(chosen.recipe):
                 print(f"# note: {remark}")
             chosen = with_data(chosen, lambda line: print(f"# {line}"), make=False)
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             print(f"# {try_rows(chosen)}")
+            if chosen.recipe.resolution.planned_gpus is None:
+                check_gpus(chosen.recipe)
             return
         raise typer.Exit(run(chosen, console, task))
 

@@ -42,7 +42,7 @@ def from_screens(settings: Settings, seed: int, folder: Path, workers: int) -> I
             played = collect(every, journal, workers, on_episode=lambda rounds: progress.advance(task, rounds))
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
-            raise
+            raise SystemExit(130) from None
     seconds = time.perf_counter() - begin
     count = sum(len(episode.deals) for episode in played)
     speed = f" in {seconds:.1f} s, {count / seconds:.1f} screenshots a second" if count else ""

@@ -121,7 +121,7 @@ def main(
             results, resumed = play(chosen, Agent(server, score), folder, workers, on_episode=_progress)
         except KeyboardInterrupt:
             print("interrupted; finished episodes are kept: repeat the command", file=sys.stderr)
-            raise
+            raise SystemExit(130) from None
         summary = summarise(results)
         text = json.dumps(asdict(summary) | {"found": resumed}, indent=2)
         (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

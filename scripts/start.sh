@@ -34,4 +34,4 @@ fi
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 case "$(cd "$(dirname "$script")" && pwd)" in "$ROOT/scripts") unset RECIPES_LAUNCHER ;; *) export RECIPES_LAUNCHER="$script" ;; esac
 export PYTHONSAFEPATH=1 # a folder named recipes in the working directory must not hide ours
-exec "$python" -m "$module" "$@"
+exec "$python" -m recipes.installation start "$module" "$@"

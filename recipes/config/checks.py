@@ -13,7 +13,7 @@ from recipes.config.accounting import problems as batches
 from recipes.config.names import NATIVE, OF_EASYR1, easyr1_defaults, instead_on_verl, native, verl_defaults
 from recipes.config.schema import BY_CONVERSION, Recipe, leaves
 from recipes.config.variables import table
-from recipes.errors import RecipeError, counted, raise_together
+from recipes.errors import RecipeError, raise_together
 from recipes.settings import NATIVES, flatten, groups, innermost
 from recipes.yaml_text import flow
 
@@ -26,14 +26,10 @@ _ESTIMATORS_OF_GROUPS = (
 )  # fmt: skip
 
 
-def check(recipe: Recipe, gpus: int | None = None) -> None:
-    """Raise RecipeError for the first combination that the trainer would refuse, or silently change.
-
-    `gpus` is the number of GPUs of this machine; None skips the check against it.
-    """
-    found_by = (_groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
-    others = (find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))
-    for error in chain(_machines(recipe, gpus), *others):
+def check(recipe: Recipe) -> None:
+    """Raise RecipeError for the first combination that the trainer would refuse, or silently change."""
+    found_by = (_shares, _groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
+    for error in chain(*(find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))):
         raise error
 
 
@@ -96,16 +92,8 @@ def remarks(recipe: Recipe) -> list[str]:
     return [*recipe.resolution.notes, *_idle(recipe), *objective.remarks(recipe)]
 
 
-def _machines(recipe: Recipe, gpus: int | None) -> Iterator[RecipeError]:
-    wanted = recipe.trainer.n_gpus_per_node
-    if recipe.hardware == "gpu" and gpus is not None and wanted > gpus:
-        has, fix = counted(gpus, "GPU"), f"set GPUS_PER_NODE={gpus}"
-        if not gpus:
-            has, fix = (
-                "no NVIDIA GPU that a process may use",
-                "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
-            )
-        yield recipe.error(f"{_GPUS} is {wanted}, but this machine has {has}", fix, _GPUS)
+def _shares(recipe: Recipe) -> Iterator[RecipeError]:
+    """GPUs that share an engine, or a sequence, and do not divide all of them."""
     for key in ("worker.rollout.tensor_parallel_size", "worker.actor.ulysses_size"):
         size, count = recipe.value(key), recipe.n_gpus
         if count % size:

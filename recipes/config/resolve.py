@@ -18,7 +18,8 @@ from recipes.config.schema.recipe import Hardware, Resolution
 from recipes.config.variables import (
     CONTROL_OPTIONS,
     argument_settings,
-    is_on,
+    check_controls,
+    control,
     not_read,
     split_overlays,
     variable_settings,
@@ -62,6 +63,7 @@ def load(
         RecipeError: an unknown key or option, a wrong type, or settings that disagree; the error names key and layer.
     """
     environ = os.environ if environ is None else environ  # not as a default: `datasets` replaces os.environ
+    check_controls(environ)
     overlays, words = split_overlays(arguments)
     paths = [find(each) for each in (task_or_path, *overlays)]
     trees = [read(path) for path in paths]
@@ -86,7 +88,7 @@ def load(
         block += settings_of(Recipe, tree.pop("tiny", None) or {}, of_block, canonical)
         files += settings_of(Recipe, tree, Source("recipe", shown, own), canonical)
     files, block = understood(files), understood(block)
-    asked_for = is_on({"TINY": controls.get("tiny") or environ.get("TINY", "")}, "TINY")
+    asked_for = control({"TINY": controls.get("tiny") or environ.get("TINY", "")}, "TINY")
     named = next((setting for setting in user if setting.path == MODEL), None)
     other = named.source if named and not _is_of(block, named) else None
     is_tiny = bool(block) and (kind == "cpu" and other is None if asked_for is None else asked_for)

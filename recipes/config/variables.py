@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, FilePath, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
@@ -26,6 +26,19 @@ def table(file: str) -> dict[str, Any]:
 
 CONTROLS: dict[str, str] = table("controls.yaml")
 """Variables that steer the launcher and the scripts and set no key -> what they do."""
+VALUES: dict[str, tuple[Any, str]] = {
+    "HARDWARE": (Literal["auto", "cpu", "gpu"], "cpu or gpu"),
+    "TINY": (bool, "1 or 0"),
+    "DRY_RUN": (bool, "1 or 0"),
+    "RECIPES_FORK_WORKERS": (Literal["1", "0"], "1 or 0"),
+    "RAY_ADDRESS": (Annotated[str, Field(pattern=r"^(auto|local|[^/\s]+:\d+)$")], "HOST:PORT of the head, or auto"),
+    "RAY_WAIT_MINUTES": (Annotated[float, Field(ge=0, allow_inf_nan=False)], "minutes, such as 10"),
+    "WATCHDOG_MINUTES": (PositiveFloat, "minutes above 0, such as 30"),
+    "MAX_ROLLOUT_KL": (PositiveFloat, "nats a token above 0, such as 0.05, or inf"),
+    "CHROMIUM": (FilePath, "a program's path"),
+    "WANDB_MODE": (Literal["online", "offline", "shared", "disabled", "dryrun", "run"], "online, offline or disabled"),
+}
+"""Variable that sets no key -> the type of its value, and how an error names that; some are read late, or elsewhere."""
 
 
 def variable_names(schema: type[BaseModel] = Recipe) -> set[str]:
@@ -67,22 +80,20 @@ def known_elsewhere(name: str) -> str:
     return next((names[name] for names in table(OTHERS)["programs"].values() if name in names), "")
 
 
-def is_on(environ: Mapping[str, str], name: str) -> bool | None:
-    """Return whether a switch such as DRY_RUN or TINY is on; None where it is not set."""
-    return _converted(environ, name, bool, "is neither on nor off", "use 1 or 0")
+def check_controls(environ: Mapping[str, str]) -> None:
+    """Raise RecipeError for a variable of `VALUES` with another value."""
+    for name in VALUES:
+        control(environ, name)
 
 
-def positive_number(environ: Mapping[str, str], name: str, example: str) -> float | None:
-    """The number in a variable; None where it is not set. Raises RecipeError for what is no positive number."""
-    return _converted(environ, name, PositiveFloat, "is not a positive number", example)
-
-
-def _converted(environ: Mapping[str, str], name: str, kind: Any, wrong: str, fix: str) -> Any:
-    text = environ.get(name, "").strip()
+def control(environ: Mapping[str, str], name: str) -> Any:
+    """The value of a variable of `VALUES`; None where it is not set. Raises RecipeError for another value."""
+    (kind, meant), text = VALUES[name], environ.get(name, "").strip()
     try:
         return TypeAdapter(kind).validate_python(text) if text else None
     except ValidationError as error:
-        raise RecipeError(f"{name}={text} {wrong}", where=f"variable {name}", fix=fix) from error
+        what, fix = f"{name}={text} is no value of this variable", f"give {meant}, or leave it out"
+        raise RecipeError(what, where=f"variable {name}", fix=fix) from error
 
 
 CONTROL_OPTIONS = ("hardware", "tiny", "gpus")

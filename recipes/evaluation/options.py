@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,8 +48,8 @@ class Options:
     data_source: Annotated[str, _option("data_source", help="of all rows of --data")] = ""
     limit: Annotated[int | None, _option("limit", help="ask this many questions, the first ones", min=1)] = None
     rollout_n: Annotated[int | None, _option("rollout_n", help="responses a question", min=1)] = None
-    temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy", min=0.0)] = None
-    top_p: Annotated[float | None, _option("top_p", help="size of the nucleus", max=1.0)] = None
+    temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy")] = None
+    top_p: Annotated[float | None, _option("top_p", help="size of the nucleus")] = None
     max_tokens: Annotated[int | None, _option("max_tokens", help="longest response", min=1)] = None
     seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap", min=0)] = 0
     filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
@@ -66,6 +67,11 @@ class Options:
         for name in ("run", "data"):
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
+        for name, least in {"temperature": 0.0, "top_p": 1e-9, "gpu_memory_utilization": 1e-9}.items():
+            most = math.inf if name == "temperature" else 1.0
+            if (number := getattr(self, name)) is not None and not (least <= number <= most and math.isfinite(number)):
+                fix = "give a number of at least 0" if least == 0 else "give a number above 0 and at most 1"
+                raise RecipeError(f"--{name} is {number:g}", where=f"the option --{name}", fix=fix)
 
     @property
     def words(self) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
-from recipes.config.schema import BY_CONVERSION, template_text
-from recipes.config.variables import table
+from recipes.config.schema import BY_CONVERSION, leaves, template_text
+from recipes.config.variables import table, variable_settings
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
@@ -28,6 +28,8 @@ from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
 from recipes.responses.measures import Sampling
+from recipes.settings import flatten
+from recipes.yaml_text import flow
 
 Log = Callable[[str], None]
 
@@ -108,6 +110,8 @@ TURNS = ("actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.rollout.age
 
 OF_EVALUATION = (*BY_CONVERSION, *table("read_by.yaml")["evaluation"])
 """Beginnings of the keys that an evaluation reads, or the conversion of its data."""
+OF_TRAINING_ALONE, AS_TRAINED = (tuple(table("read_by.yaml")[name]) for name in ("training_alone", "as_trained"))
+"""Beginnings of keys that shape answers, or scores, in training alone; and of those that an evaluation has as a run."""
 
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
@@ -125,9 +129,18 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
             where="--api_base, with worker.rollout.tools",
             fix="leave it out: vLLM in this process calls the tools as the trainer does",
         )
-    typed = {path: str(source) for path, source in recipe.sources.items() if source.layer == "argument"}
+    typed = {path: str(source) for path, source in recipe.sources.items() if source.by_user}
     acting = {source for path, source in typed.items() if path.replace("+", "").startswith(OF_EVALUATION)}
     unread = [source for source in dict.fromkeys(typed.values()) if source not in acting]
+    if options.run:
+        unread += dict.fromkeys(str(each.source) for each in variable_settings(os.environ))
+    unread += _of_training_alone(recipe)
+    served, base_served = bool(options.api_base), bool(options.base_api_base)
+    idle = ("tensor_parallel_size", "gpu_memory_utilization") if served else ("concurrency",) * (not base_served)
+    unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
+    unread += ["data.override_chat_template, since a server has its own"] * bool(
+        served and recipe.data.override_chat_template
+    )
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -142,6 +155,8 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
+    if changed := _unlike_the_run(options, recipe, subjects[-1]):
+        log(f"note: unlike in the run that trained the model, {'; '.join(changed)}")
     if options.data:
         data = convert_one(options.data, recipe, command_line())
         read = _read(recipe if data == options.data else of_converted(recipe))
@@ -159,6 +174,31 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         engine=_engine(options, recipe, data),
         options=options,
     )
+
+
+def _of_training_alone(recipe: Recipe) -> list[str]:
+    """Settings, which nobody typed, that shape answers or scores of the training, and that an evaluation lacks."""
+    known, precision = leaves(Recipe), "fp32" if recipe.hardware == "cpu" else None
+    return [
+        f"{path}={flow(value)}"
+        for path, value in flatten(recipe.model_dump()).items()
+        if path.replace("+", "").startswith(OF_TRAINING_ALONE)
+        and ".compilation_config" not in path
+        and not recipe.source_of(path).by_user
+        and value not in (None, {}, precision, known[path].default if path in known else None)
+    ]
+
+
+def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel) -> list[str]:
+    """Settings of conversations and sampling that differ from those of the run whose checkpoint is evaluated."""
+    folder = options.run
+    if folder is None and isinstance(trained.source, Path) and len(trained.source.parts) > 3:
+        folder = run_dir(trained.source.parts[-4])  # EXPERIMENT/global_step_N/actor/huggingface
+    if folder is None or not (folder / "config.yaml").is_file():
+        return []
+    ours, theirs = (flatten(each.model_dump()) for each in (recipe, load(str(folder / "config.yaml"), environ={})))
+    pairs = {path: (ours.get(path), theirs.get(path)) for path in {**theirs, **ours} if path.startswith(AS_TRAINED)}
+    return [f"{path} is {flow(here)}, not {flow(there)}" for path, (here, there) in pairs.items() if here != there]
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
@@ -221,10 +261,16 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     # The limit of a tiny model is that of its own data.
     limited = settings.filter_overlong_prompts and recipe.source_of("data.max_prompt_length").layer != "tiny"
     # On a machine without GPUs, a recipe for several GPUs is evaluated in one process.
-    tensor_parallel_size = recipe.worker.rollout.tensor_parallel_size if visible_gpus(os.environ) else 1
+    here = visible_gpus(os.environ)
+    tensor_parallel_size = _given(
+        options.tensor_parallel_size, recipe.worker.rollout.tensor_parallel_size if here else 1
+    )
+    if tensor_parallel_size > max(1, here) and not options.api_base:
+        what = f"a model is spread over {tensor_parallel_size} GPUs, and this machine has {here}"
+        raise RecipeError(what, where="--tensor_parallel_size", fix=f"--tensor_parallel_size {max(1, here)}")
     bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
     return Engine(
-        _given(options.tensor_parallel_size, tensor_parallel_size),
+        tensor_parallel_size,
         options.gpu_memory_utilization,
         template_text(settings.override_chat_template) or "",
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recipes.config.variables import is_on, not_read
+from recipes.config.variables import control, not_read
 from recipes.errors import reported_errors
 from recipes.files import run_lock, write_json
 from recipes.paths import checkpoint_dir, relative_to_cwd, run_dir
@@ -58,7 +58,7 @@ def train(recipe: PointerRecipe, console: Console) -> None:
     torch.set_num_threads(recipe.trainer.threads)
     for note in not_read(os.environ, PointerRecipe):
         console.out(f"note: {note}")
-    if is_on(os.environ, "DRY_RUN"):
+    if control(os.environ, "DRY_RUN"):
         print(dump(recipe.model_dump()), end="")
         for line in accounting(recipe, prepare(recipe)):
             print(f"# {line}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recipes.config import Recipe, check, path_keys, remarks, visible_gpus
+from recipes.config import Recipe, check, path_keys, remarks
 from recipes.config.names import NATIVE, native, verl_package
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
@@ -28,6 +28,7 @@ def check_engine(recipe: Recipe) -> list[str]:
 
 CHECKS: dict[str, tuple[Check, tuple[str, ...]]] = {
     "engine": (check_engine, ()),
+    "gpus": (machine.check_gpus, ()),
     "machine": (machine.check_machine, ()),
     "cluster": (cluster.check_cluster, ()),
     "model": (model.check_model, ()),
@@ -61,7 +62,7 @@ class Findings:
     start: resume.Start = field(default_factory=lambda: resume.Start(None))  # a fresh one where it was not checked
 
 
-OF_MACHINE = ("machine", "cluster", "resume", "disk", "weights")
+OF_MACHINE = ("gpus", "machine", "cluster", "resume", "disk", "weights")
 """Checks of this machine, which say nothing of GPUs that are elsewhere."""
 FILES = (".py", ".yaml", ".json", ".jinja")
 """Ends of what verl's own keys of paths name where it is no folder and no model."""
@@ -71,10 +72,11 @@ TEXTS = ("data.system_prompt", "data.format_prompt")
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
-    kernels; return remarks. With `plan_only` nothing is started here, and the GPUs need not be here.
+    kernels; return remarks. With `plan_only` nothing is started here, and `dry` says whether the GPUs are here.
     """
     if not plan_only:
         refuse_planned(recipe)
+        machine.check_gpus(recipe)
     for key in path_keys(recipe):  # a checkpoint is looked for with the others of its run
         if key.kind == "input" and key.key != "trainer.load_checkpoint_path" and not Path(key.path).exists():
             fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
@@ -87,7 +89,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
         )
         if named and not any((folder / value).exists() for folder in (Path(), Path(str(verl_package())).parent)):
             raise recipe.error(f"the file {value} does not exist", "mend the path", f"{NATIVE}{name}")
-    check(recipe, visible_gpus(os.environ) if recipe.hardware == "gpu" and not plan_only else None)
+    check(recipe)
     found = []
     if recipe.resolution.planned_gpus is not None:
         return remarks(recipe)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from recipes.config import Recipe
+from recipes.config.variables import control
 from recipes.errors import RecipeError, first_line
 
 ADDRESS = "RAY_ADDRESS"
@@ -33,9 +33,8 @@ def named() -> str | None:
 
 
 def check_cluster(recipe: Recipe) -> list[str]:
-    """Raise where the recipe needs several machines and no cluster is named, or `RAY_WAIT_MINUTES` is no number."""
+    """Raise where the recipe needs several machines and no cluster is named."""
     if address := named():
-        wait_minutes()
         return [f"Ray's machines at {address} need this repository, data, model and artifacts at the same paths"]
     if recipe.trainer.nnodes > 1:
         what = f"trainer.nnodes is {recipe.trainer.nnodes}, but no Ray cluster is named"
@@ -43,20 +42,13 @@ def check_cluster(recipe: Recipe) -> list[str]:
     return []
 
 
-def wait_minutes() -> float:
-    """Minutes that the launcher waits for machines. Raises RecipeError if `RAY_WAIT_MINUTES` is no number."""
-    text = os.environ.get(WAIT, "").strip() or str(WAIT_MINUTES)
-    if not re.fullmatch(r"\d+(\.\d*)?", text):
-        raise RecipeError(f"{WAIT}={text} is not a number of minutes", where=f"variable {WAIT}", fix="for example 10")
-    return float(text)
-
-
 def wait_for_nodes(recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Wait until the cluster has the recipe's machines. Raises RecipeError if some are missing after `wait_minutes`."""
+    """Wait until the cluster has the recipe's machines. Raises RecipeError if some are missing after the wait."""
     wanted, gpus, address = recipe.trainer.nnodes, recipe.trainer.n_gpus_per_node, named()
     if not address:
         return
-    minutes, logged = wait_minutes(), ""
+    minutes, logged = control(os.environ, WAIT), ""
+    minutes = WAIT_MINUTES if minutes is None else minutes
     alone = f"; or unset {ADDRESS}: this machine trains alone" if wanted == 1 else ""
     deadline = time.monotonic() + 60 * minutes
     while True:

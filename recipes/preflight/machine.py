@@ -11,13 +11,14 @@ from collections.abc import MutableMapping
 from itertools import chain
 from pathlib import Path
 
-from recipes.config import Recipe, path_keys, total_steps
+from recipes.config import Recipe, path_keys, total_steps, visible_gpus
 from recipes.config.gpus import frozen_bytes, lacks, model_shape
 from recipes.config.names import NATIVE, native
+from recipes.config.schema import leaves
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
-from recipes.errors import RecipeError, did_you_mean
+from recipes.errors import RecipeError, counted, did_you_mean
 from recipes.memory.estimates import number_bytes
 from recipes.model_files import local_model
 from recipes.paths import artifacts, existing, run_dir
@@ -46,6 +47,21 @@ def make_usable(environ: MutableMapping[str, str]) -> list[str]:
         remarks.append(f"nothing can be written below HOME={environ.get('HOME', '')}: caches are in {own}")
         environ["HOME"] = str(own)
     return remarks
+
+
+def check_gpus(recipe: Recipe) -> list[str]:
+    """Raise where the recipe takes more GPUs than this machine has."""
+    wanted, gpus, key = recipe.trainer.n_gpus_per_node, visible_gpus(os.environ), "trainer.n_gpus_per_node"
+    if recipe.hardware == "gpu" and wanted > gpus:
+        has, fix = counted(gpus, "GPU"), f"set GPUS_PER_NODE={gpus}"
+        if not gpus:
+            has, fix = (
+                "no NVIDIA GPU that a process may use",
+                "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+            )
+        fix += f"; --gpus {wanted}x80 with --plan or --dry_run plans for GPUs that are elsewhere"
+        raise recipe.error(f"{key} is {wanted}, but this machine has {has}", fix, key)
+    return []
 
 
 PACKAGES = ("wandb", "tensorboard", "swanlab", "mlflow")
@@ -145,7 +161,7 @@ def check_disk(recipe: Recipe) -> list[str]:
 
 def check_rollout(recipe: Recipe) -> None:
     """Raise for an engine that is not installed, arguments that vLLM lacks, a window that is too short: verl's server
-    finds these after a minute."""
+    finds these after a minute; and for arguments that pass by a key, whose value the plan has."""
     rollout, key = recipe.worker.rollout, "worker.rollout.engine_kwargs"
     engine = importlib.util.find_spec(rollout.name)
     if engine is None or engine.origin is None:
@@ -157,6 +173,10 @@ def check_rollout(recipe: Recipe) -> None:
         raise recipe.error(what, "leave it out", f"{NATIVE}{WINDOW}")
     if rollout.name != "vllm" or not rollout.engine_kwargs:
         return
+    for name in rollout.engine_kwargs:
+        own = WINDOW if name == "max_model_len" else f"worker.rollout.{name.replace('-', '_')}"
+        if own in (WINDOW, *leaves(Recipe)):
+            raise recipe.error(f"{key}.{name} passes by {own}, by which the run is planned", f"set {own}", key)
     known = _arguments_of_vllm(Path(engine.origin).parent)
     for name, value in rollout.engine_kwargs.items() if known else ():
         if value is not None and name.replace("-", "_").removeprefix("no_") not in known:

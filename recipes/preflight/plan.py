@@ -191,11 +191,13 @@ def work_of(recipe: Recipe, response: float) -> speed.Work | None:
         tensor=rollout.tensor_parallel_size,
         sequences=max(1, min(plan.sequences, int(held))),
         update_tokens=plan.update_tokens,
+        forward_tokens=plan.forward_tokens,
         recompute=plan.recompute,
         lora=plan.lora > 0,
         on_host=plan.offload_all,
         passes=plan.reference + (recipe.engine == "easyr1" or not update_suffices(recipe)),
         images=rollout.limit_images > 0,
+        easyr1=recipe.engine == "easyr1",
     )
 
 

@@ -36,6 +36,9 @@ DECODED = 25e-6
 """Seconds of vLLM's processor time for each response and decoding step."""
 ROW_FORWARD, ROW_UPDATE, ROW_DRIVER = 1e-3, 2e-3, 0.5e-3
 """Seconds a row: on its GPU's process without and with gradients, and in the driver, which is one process."""
+EASYR1_PASS = 13.7e-12
+"""Seconds a weight that EasyR1 takes more each time that a pass goes through the weights, forward, again or backward;
+of one measured step, whose phases it fits within 4%."""
 IMAGE = {"generate": 0.01, "forward": 0.001, "update": 0.01}
 """Seconds that a row with an image takes more on its GPU."""
 LINK = {False: 250e9, True: 150e9}
@@ -66,11 +69,13 @@ class Work:
     tensor: int = 1  # GPUs that share an engine of vLLM
     sequences: int = 1_024  # responses that an engine decodes at once
     update_tokens: int = 16_384  # tokens of a pass with gradients on a GPU
+    forward_tokens: int = 65_536  # tokens of a pass without gradients on a GPU, where `easyr1`
     recompute: bool = False
     lora: bool = False
     on_host: bool = False  # weights stay on the host
     passes: int = 1  # passes without gradients: the reference's, and that for old log-probabilities
     images: bool = False
+    easyr1: bool = False  # EasyR1's trainer
 
 
 class Seconds(NamedTuple):
@@ -94,8 +99,10 @@ def seconds(work: Work, card: Card) -> Seconds:
     image = IMAGE if work.images else dict.fromkeys(IMAGE, 0.0)
     forward = 2 * size * tokens / (FORWARD_SHARE * card.rate) + rows * (ROW_FORWARD + image["forward"])
     operations = (FROZEN_OPERATIONS if work.lora else 6) * size * tokens
-    passes = max(1, math.ceil(tokens / work.update_tokens))
+    passes, through = max(1, math.ceil(tokens / work.update_tokens)), EASYR1_PASS * size * work.easyr1
+    forward += through * math.ceil(tokens / work.forward_tokens)
     update = operations / ((RECOMPUTED_SHARE if work.recompute else UPDATE_SHARE) * card.rate)
+    update += through * passes * (2 + work.recompute)
     moved = 2 * size / work.gpus * passes / HOST if work.on_host else 0.0
     # Beside the arithmetic of a pass its weights are gathered twice in bf16, and its gradients spread in fp32.
     gathered = (2 + 2 + (0 if work.lora else 4)) * size * (1 - 1 / work.gpus) / LINK[work.nodes > 1]

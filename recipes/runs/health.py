@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from recipes.config import Recipe, objective, path_keys
 from recipes.config.resolve import algorithm
-from recipes.config.variables import positive_number
+from recipes.config.variables import control
 from recipes.data.rows import find_manifest
 from recipes.drawing import markdown
 from recipes.errors import counted
@@ -282,7 +282,7 @@ def mismatch_bound(recipe: Recipe, environ: Mapping[str, str]) -> float:
     rollout = recipe.worker.rollout
     if not rollout.limit_images or not (rollout.calculate_log_probs or recipe.engine == "easyr1"):
         return math.inf
-    return positive_number(environ, MOST_WITH_IMAGES, "for example 0.05, or inf") or MOST_ROLLOUT_KL
+    return control(environ, MOST_WITH_IMAGES) or MOST_ROLLOUT_KL
 
 
 def mismatch(step: Step, most: float) -> str | None:

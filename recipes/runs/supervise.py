@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import reward_call
-from recipes.config.variables import positive_number
+from recipes.config.variables import control
 from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import best_checkpoint, keep_best, last_checkpoint, request_stop, withdraw_stop
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
@@ -46,7 +46,7 @@ IDLE_SHARE = 0.2
 
 def watchdog_seconds(environ: Mapping[str, str]) -> float:
     """The limit of the watchdog: WATCHDOG_MINUTES, by default 5."""
-    return 60 * (positive_number(environ, "WATCHDOG_MINUTES", "for example 30") or WATCHDOG_MINUTES)
+    return 60 * (control(environ, "WATCHDOG_MINUTES") or WATCHDOG_MINUTES)
 
 
 def crowding() -> float:

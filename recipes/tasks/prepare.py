@@ -79,10 +79,10 @@ def _from_hub(repository: str, split: str, revision: str, name: str | None) -> t
     import httpx
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     try:
-        if os.environ.get("HF_HUB_OFFLINE") != "1":
+        if not constants.HF_HUB_OFFLINE:
             revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
         return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
     except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:

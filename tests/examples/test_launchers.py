@@ -63,7 +63,7 @@ def test_the_kits_dry_run_from_a_users_folder(tmp_path):
     reward = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
     (tmp_path / "my_reward.py").write_text(reward)
     words = ["--model", "Qwen/Qwen2.5-7B", "--rollout_n", "8", "--epochs", "20", "--data", "my.json"]
-    done = kit(tmp_path, *words, "--reward_func", "./my_reward.py", "--dry_run", HARDWARE="gpu", HF_HUB_OFFLINE="0")
+    done = kit(tmp_path, *words, "--reward_func", "./my_reward.py", "--dry_run", "--gpus", "8x80", HF_HUB_OFFLINE="0")
     assert done.returncode == 0, done.stderr
     for part in (
         "actor_rollout_ref.rollout.n=8",

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from recipes import installation
 from recipes.engines.versions import TESTED_RAY
+from recipes.errors import reported_errors
 from recipes.paths import ROOT
 
 
@@ -122,3 +124,13 @@ def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_pat
         assert done.returncode == 2
         assert "fix:   bash scripts/setup_env.sh" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_command_with_one_line_also_while_it_imports(tmp_path):
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-m", "recipes.installation", "start", "slow"]
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")  # 130 in a shell
+    with pytest.raises(SystemExit, match="130"), reported_errors():
+        raise KeyboardInterrupt

@@ -64,6 +64,8 @@ def test_the_launchers_options_act_and_the_printed_commands_repeat_them():
         (["--epochs", "0"], {}, "--epochs 0"),
         (["data.train_batch_size=-1"], {}, "data.train_batch_size=-1"),
         (["optim.weight_decay=abc"], {}, "optim.weight_decay=abc"),
+        (["trainer.default_local_dir=/x"], {}, "trainer.default_local_dir=/x"),
+        (["checkpoint.save_contents=[model]"], {}, "checkpoint.save_contents=[model]"),
     ],
 )
 def test_a_value_that_no_training_can_have_is_named_as_it_was_typed(words, environ, where):

@@ -226,7 +226,7 @@ class Rollout(Section):
     """share of the probability mass to sample from (nucleus sampling)"""
     top_k: int = key(-1, "TOP_K", ge=-1, resume="content")
     """number of most probable tokens to sample from; -1: all"""
-    seed: int = key(1, "SEED", resume="content")
+    seed: int = key(1, "SEED", ge=0, lt=1 << 32, resume="content")
     """seed of sampling"""
     limit_images: int = key(0, convert=lambda value: value or None, ge=0)
     """images a prompt may hold; 0: text only"""

@@ -201,10 +201,11 @@ def _take_files(received: list[int], targets: list[int], connection: socket.sock
 
 
 def _renew_libraries(threads: str) -> None:
-    """Renew in a forked process the random state and torch's thread count; "" keeps as many as there are cores."""
+    """Renew in a forked process the random state and torch's thread count; what is no number, "" or OpenMP's `4,2`,
+    keeps torch's own."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    if threads and (torch := sys.modules.get("torch")):
+    if threads.isdigit() and (torch := sys.modules.get("torch")):
         torch.set_num_threads(int(threads))
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError, validate_call
 
 from recipes.config import Recipe
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, abbreviated
 from recipes.files import json_sha256, sha256
 from recipes.rewards.identity import own_files
 from recipes.rewards.loading import load_reward
@@ -82,10 +82,17 @@ def _loaded(file: str, digest: str) -> list[Any]:
     FUNCTION_TOOL_REGISTRY.clear()  # verl refuses a second tool of the same name, even another file's
     module = load_reward(file, "tools'")
     if not FUNCTION_TOOL_REGISTRY:
-        own = [name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__]
-        for name in getattr(module, "__all__", [name for name in own if name[0] != "_"]):
-            if inspect.isroutine(function := getattr(module, name, None)):  # functools.cache's are, too
-                _made(name, function, file, function_tool(name))
+        own, listed = module.__name__, getattr(module, "__all__", None)
+        for name in [name for name in vars(module) if name[0] != "_"] if listed is None else listed:
+            given = getattr(module, name, None)
+            if not (listed or isinstance(given, functools.partial) or getattr(given, "__module__", "") == own):
+                continue  # imported
+            if inspect.isroutine(given):  # functools.cache's are, too
+                _made(name, given, file, function_tool(name))
+            elif listed or (callable(given) and not inspect.isclass(given)):
+                what, fix = f"{name} is no function, but {abbreviated(given)}", "write it as one (def)"
+                fix += ", or take it out of __all__" if listed else ", or begin its name with _"
+                raise RecipeError(what, where=file, fix=fix)
     tools = [FUNCTION_TOOL_REGISTRY[name] for name in sorted(FUNCTION_TOOL_REGISTRY)]
     FUNCTION_TOOL_REGISTRY.clear()
     for tool in tools:

@@ -54,13 +54,6 @@ def test_what_does_not_fit_names_its_key_its_layer_and_what_fits(resolve, argume
     assert fix in error.fix
 
 
-def test_gpus_that_are_not_there(resolve):
-    error = mistake(lambda: check(resolve(), gpus=1))
-    assert error.fix == "set GPUS_PER_NODE=1"
-    check(resolve(), gpus=8)
-    check(resolve(hardware="cpu", GPUS_PER_NODE="4", ROLLOUT_BATCH_SIZE="8"), gpus=0)  # ranks without GPUs
-
-
 def test_no_kl_is_one_variable_whatever_a_file_says_of_it():
     for environ in ({"DISABLE_KL": "true"}, {"DISABLE_KL": "true", "ALGORITHM": "grpo"}):
         check(recipe := load("custom", environ=environ, hardware="gpu"))

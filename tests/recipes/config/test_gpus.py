@@ -60,7 +60,7 @@ def test_without_flash_attention_and_liger_others_take_their_place(monkeypatch, 
     assert (actor.padding_free, actor.dynamic_batching, actor.model.use_liger) == (packed, packed, False)
     assert actor.model.override_config == attention
     assert not attention or "flash-attn" in recipe.source_of("worker.actor.model.override_config").where
-    check(recipe, 8)
+    check(recipe)
 
 
 def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):

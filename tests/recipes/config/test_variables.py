@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recipes.config import check, load
 from recipes.config.names import canonical
-from recipes.config.variables import argument_settings, not_read, read_arguments, table, variable_names
+from recipes.config.variables import VALUES, argument_settings, not_read, read_arguments, table, variable_names
 from recipes.errors import RecipeError
 from recipes.pointer_selector.config import PointerRecipe
 from tests.mistakes import mistake
@@ -102,3 +102,11 @@ def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option):
 def test_settings_that_disagree_or_do_not_fit_are_named(words, environ, names):
     error = mistake(lambda: check(countdown(*words.split(), **environ)))
     assert all(name in str(error) for name in names), str(error)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_wrong_value_of_a_variable_that_sets_no_key_is_refused_before_the_start(name):
+    wrong = ("abc?", "-1") if name not in ("RAY_WAIT_MINUTES", "WATCHDOG_MINUTES") else ("ten", "-1", "nan")
+    for value in wrong:
+        mistake(lambda value=value: load("countdown", environ={name: value}), name)
+    load("countdown", environ={name: " "})

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
+from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
 from recipes.evaluation.cli import app
 from recipes.evaluation.options import Options
@@ -101,6 +102,8 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "tiny", "--data", "bare.parquet"], "no column prompt"),
         (["--model_path", "tiny", "gsm8k"], "gsm8k"),
         (["--model_path", "tiny", "actor_rollout_ref.rollout.multi_turn.enable=true"], "multi_turn"),
+        (["--model_path", "tiny", "--temperature", "nan"], "--temperature is nan"),
+        (["--model_path", "tiny", "--top_p", "0"], "--top_p is 0"),
         ([], "--model_path"),
     ],
 )
@@ -132,6 +135,30 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     report_of(eval_sums("--run", folder, "--data", other, *names, task=()))
     assert "artifacts/runs/sums" in mistake(lambda: plan_of(Options(run=Path("artifacts/runs/sum")), print)).fix
     assert [report["models"][label]["name"] for label in ("trained", "base")] == ["last", "base"]
+
+
+def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_model, artifacts, monkeypatch):
+    model = make_model("artifacts/checkpoints/sums/global_step_5/actor/huggingface", b"trained")
+    (artifacts / "runs" / "sums").mkdir(parents=True)
+    words = ["temperature=0.7", "data.enable_thinking=false", "worker.rollout.engine_kwargs.quantization=fp8"]
+    (artifacts / "runs" / "sums" / "config.yaml").write_text(to_yaml(load(str(recipe), arguments=words, environ={})))
+    monkeypatch.setenv("TOP_K", "5")
+    notes = []
+    plan_of(Options(arguments=[str(recipe), "LR=1e-5"], model_path=str(model)), notes.append)
+    assert any("LR=1e-5" in note and "TOP_K" not in note for note in notes)
+    (unlike,) = [note for note in notes if "unlike in the run" in note]
+    for key in (
+        "worker.rollout.temperature is 1.0, not 0.7",
+        "top_k is 5, not -1",
+        "enable_thinking is null, not false",
+    ):
+        assert key in unlike
+    with pytest.raises(RecipeError, match="spread over 64 GPUs"):
+        plan_of(Options(arguments=[str(recipe)], model_path=str(model), tensor_parallel_size=64), notes.append)
+    run = Options(arguments=["analyse", "temperature=0.5"], run=artifacts / "runs" / "sums")
+    plan_of(run, notes.append)
+    assert "temperature is 0.5, not 0.7" in notes[-1]
+    assert "variable TOP_K=5, worker.rollout.engine_kwargs.quantization=fp8" in notes[-2]
 
 
 def test_a_users_own_file_and_reward(eval_sums, tmp_path):

@@ -85,12 +85,13 @@ def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
         ("worker.rollout.name=sglang", "sglang is not installed"),
         ("actor_rollout_ref.rollout.max_model_len=64", "may have 112 tokens"),
         ("worker.rollout.engine_kwargs={max_num_seq: 3}", "no argument max_num_seq"),
+        ("worker.rollout.engine_kwargs={enforce-eager: true}", "passes by worker.rollout.enforce_eager"),
         ("data.custom_cls.path=/nope.py", "/nope.py does not exist"),
     ],
 )
 def test_what_verls_server_would_refuse_after_a_minute_is_refused(change, said):
     assert said in mistake(lambda: preflight.check_before_data(load("countdown", arguments=[change]))).what
-    fits = ["actor_rollout_ref.rollout.max_model_len=112", "worker.rollout.engine_kwargs={enforce-eager: true}"]
+    fits = ["actor_rollout_ref.rollout.max_model_len=112", "worker.rollout.engine_kwargs={enable-prefix-caching: true}"]
     machine.check_rollout(load("countdown", arguments=fits))
 
 
@@ -153,3 +154,16 @@ def test_as_many_checkpoints_must_fit_as_verl_has_on_the_disk_at_once(make, monk
         most = max(most, len(disk))
         manager.register_checkpoint(step, limit)
     assert machine.most_checkpoints(make(f"trainer.save_limit={limit}"), 6) == most == at_once
+
+
+def test_gpus_that_are_not_there_are_an_error_of_a_start_and_of_a_dry_run(monkeypatch):
+    recipe = load("countdown", environ={"GPUS_PER_NODE": "2", "ROLLOUT_BATCH_SIZE": "8"}, hardware="gpu")
+    for here, fix in ((1, "set GPUS_PER_NODE=1"), (0, "set HARDWARE=cpu")):
+        monkeypatch.setattr(machine, "visible_gpus", lambda _environ, here=here: here)
+        assert fix in mistake(lambda: preflight.check_before_data(recipe), "trainer.n_gpus_per_node is 2").fix
+        assert any(fix in error.fix for error in preflight.dry(recipe).errors)
+    monkeypatch.setattr(machine, "visible_gpus", lambda _environ: 2)
+    assert machine.check_gpus(recipe) == []
+    for others in ({"arguments": ["--gpus", "8x80"]}, {"hardware": "cpu", "environ": {"GPUS_PER_NODE": "4"}}):
+        other = load("countdown", **others)
+        assert not [error for error in preflight.dry(other).errors if "n_gpus_per_node" in error.where]

@@ -114,6 +114,12 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
     ("text", "what"),
     [
         ("def f(x): return x", "the function f can be no tool"),
+        (
+            "import functools\ndef _f(x: int): ...\nf = functools.partial(_f, x=1)",
+            "f is no function, but functools.part",
+        ),
+        ("class F:\n    def __call__(self): ...\nf = F()", "f is no function, but <reward_bad_.*F object"),
+        ("def f() -> str: 'F.'\n__all__ = ['f', 'g']", "g is no function, but None"),
         ("x = 1", "no public function"),
         ("1 / 0", "fails at import: ZeroDivisionError"),
         ("import sys; sys.exit(2)", "fails at import: SystemExit"),
