@@ -82,7 +82,7 @@ def train(
     """
     task = _typed("task", task or "")
     unwritten = load(task, arguments=_words(keys or {}, options, None))
-    arguments = _words(keys or {}, options, run_dir(unwritten.experiment) / "python")
+    arguments = _words(keys or {}, options, run_dir(unwritten.experiment) / "python", unwritten.data.image_key)
     recipe = load(task, arguments=arguments)
     console = Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)  # lines, also in a notebook
     code = launch.show_plan(recipe) if dry_run else launch.run(recipe, console, task, arguments)
@@ -103,10 +103,11 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     Raises RecipeError for a mistake that the user can mend.
     """
     known, values = [field.name for field in fields(Options)], dict[str, Any]()
+    image_key = load(_typed("task", task)).data.image_key if task else "images"
     for name, given in options.items():
         if name not in known:
             raise unknown("option", name, known, "evaluate")
-        value = _filed(name, given, evaluations() / "python")
+        value = _filed(name, given, evaluations() / "python", image_key)
         values[name] = value if isinstance(value, int | float | None) else _typed(name, value)
         if name in ("run", "data", "filter_out", "output_dir") and value is not None:
             values[name] = Path(str(values[name]))
@@ -116,22 +117,24 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     return result
 
 
-def _words(keys: Mapping[str, object], options: Mapping[str, object], folder: Path | None) -> list[str]:
+def _words(
+    keys: Mapping[str, object], options: Mapping[str, object], folder: Path | None, image_key: str = ""
+) -> list[str]:
     """The command line of keys and options, whose functions and rows are written below `folder`."""
-    words = [f"{key}={_typed(key, _filed(key, value, folder))}" for key, value in keys.items()]
+    words = [f"{key}={_typed(key, _filed(key, value, folder, image_key))}" for key, value in keys.items()]
     for name, value in options.items():
-        words += [f"--{name}", _typed(name, _filed(name, value, folder))]
+        words += [f"--{name}", _typed(name, _filed(name, value, folder, image_key))]
     return words
 
 
-def _filed(name: str, value: object, folder: Path | None) -> object:
+def _filed(name: str, value: object, folder: Path | None, image_key: str) -> object:
     """A value with its functions and rows as files below `folder`; where that is None, as a name of no file."""
     values = value if isinstance(value, list | tuple) else [value]
     if "reward_func" in name and any(map(callable, values)):
         return [(function_location(each, folder) if folder else name) if callable(each) else each for each in values]
     are_paths = bool(values) and all(isinstance(each, str | Path | None) for each in values)
     if name.endswith(("data", "_files")) and not are_paths and isinstance(value, Iterable):
-        return rows_file(value, folder) if folder else name
+        return rows_file(value, folder, image_key) if folder else name
     return value
 
 

@@ -121,12 +121,12 @@ def _found(module: ModuleType) -> str:
     return f"import os, sys\nsys.path.append(os.path.dirname({place!r}))\n"
 
 
-def rows_file(rows: Any, folder: Path) -> Path:
+def rows_file(rows: Any, folder: Path, image_key: str = "images") -> Path:
     """Rows as `folder/<digest>/rows.jsonl`: the same rows are the same file.
 
     `rows` are dictionaries in a list or another iterable, such as a `datasets.Dataset`, or a data frame. Pictures of
-    PIL and bytes become base64, arrays lists; paths of pictures start where Python runs. Raises RecipeError for other
-    rows, and for values that JSON does not have.
+    PIL and bytes become base64, arrays lists. Paths of pictures start where Python runs: in the column `image_key`, in
+    those of `PICTURES`, and in messages. Raises RecipeError for other rows, and for values that JSON does not have.
     """
     fix = "give a list of dictionaries, such as {'prompt': 'What is 17 + 25?', 'ground_truth': '42'}"
     lines = []
@@ -134,7 +134,7 @@ def rows_file(rows: Any, folder: Path) -> Path:
         try:
             if not isinstance(row, Mapping):
                 raise TypeError(f"it is a {type(row).__name__}, not a dictionary")
-            row = {name: _absolute(value) if name in PICTURES else value for name, value in row.items()}
+            row = {name: _absolute(value, name in (image_key, *PICTURES)) for name, value in row.items()}
             lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
         except (TypeError, ValueError) as error:
             raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
@@ -153,12 +153,17 @@ PICTURES = ("image", "images", "image_path", "image_paths", "picture", "pictures
 """Columns whose paths start where Python runs."""
 
 
-def _absolute(value: Any) -> Any:
+def _absolute(value: Any, is_picture: bool) -> Any:
+    """A value whose pictures' paths are absolute; `is_picture` says whether a text in it is a picture's path."""
+    value = value.tolist() if hasattr(value, "tolist") and getattr(value, "ndim", False) else value
     if isinstance(value, list | tuple):
-        return [_absolute(each) for each in value]
+        return [_absolute(each, is_picture) for each in value]
     if isinstance(value, dict):
-        return {name: _absolute(each) if name == "path" else each for name, each in value.items()}
-    return os.path.abspath(value) if isinstance(value, str | Path) and os.path.isfile(value) else value
+        held = is_picture or value.get("type") in ("image", "image_url")
+        names = ("path", "url", "image", "image_url")
+        return {name: _absolute(each, held and name in names) for name, each in value.items()}
+    is_file = is_picture and isinstance(value, str | Path) and os.path.isfile(value)
+    return os.path.abspath(value) if is_file else value
 
 
 def _plain(value: Any) -> Any:

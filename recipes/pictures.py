@@ -30,11 +30,12 @@ Files = dict[str, list[int]]
 def read(image: Any, folder: Path, files: Files) -> bytes:
     """The encoded file of a picture in a user's row, on white where it is transparent.
 
-    `image` is bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes`, `path` or `url`; a path
-    that is read is added to `files`. Raises RecipeError where there is no picture, or one that engines do not take.
+    `image` is bytes, a path from `folder`, a data URI or base64, or a mapping with `bytes`, `path`, `url` or
+    `image`; a path that is read is added to `files`. Raises RecipeError where there is no picture, or one that engines
+    do not take.
     """
     if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path") or image.get("url")
+        image = next(filter(None, map(image.get, ("bytes", "path", "url", "image"))), None)
     name, where = f"the image {abbreviated(image)}", str(folder)
     if not image:
         fix = "give its bytes, a data URI or a path, or leave the row out"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from recipes import pictures
-from recipes.config import Recipe, path_keys
+from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.resolve import replaced
 from recipes.config.rewards import is_own
 from recipes.config.schema import BY_CONVERSION, leaves
@@ -439,17 +439,28 @@ def _changes_rows(recipe: Recipe) -> bool:
     return any((data.data_source, data.system_prompt, *of_easyr1))
 
 
+TEXTS = ("data.system_prompt", "data.format_prompt")
+"""Keys of files for which users give the text itself."""
+
+
+def refuse_missing(recipe: Recipe, keys: Iterable[PathKey]) -> None:
+    """Raise RecipeError for the first of these keys whose file is not here; for data and texts a folder is none."""
+    for key in keys:
+        path, is_data = Path(key.path), key.kind == "data"
+        if path.is_file() or (path.exists() and not is_data and key.key not in TEXTS):
+            continue
+        fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
+        if is_data:
+            fix += f"; name a folder's files as 'FOLDER/train-*.parquet', in quotes, or {TO_PARQUET}"
+        elif key.key in TEXTS and any(mark in path.name for mark in " {"):
+            fix = "write the text into a file, and give that file's path"
+        raise recipe.error(f"the file {path} {'is a folder' if path.is_dir() else 'does not exist'}", fix, key.key)
+
+
 def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) -> Conversion:
     """A recipe's conversion of these files. A reward of the user's own needs no data source and no ground truth."""
     data, ours = recipe.data, Columns()
-    for key in path_keys(recipe):
-        path = Path(key.path)
-        if not path.is_file() and (path in (*train, *val) or key.key in ("data.system_prompt", "data.format_prompt")):
-            kind = "is a folder" if path.is_dir() else "does not exist"
-            fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
-            if path in (*train, *val):
-                fix += f"; name a folder's files as 'FOLDER/train-*.parquet', in quotes, or {TO_PARQUET}"
-            raise recipe.error(f"the file {path} {kind}", fix, key.key)
+    refuse_missing(recipe, [key for key in path_keys(recipe) if Path(key.path) in (*train, *val) or key.key in TEXTS])
     own, reward = is_own(recipe), recipe.worker.reward.reward_function
     asked = load_reward(reward) if isinstance(reward, str) and reward and not own else None
     return Conversion(

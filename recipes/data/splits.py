@@ -34,14 +34,15 @@ class Prompts:
         self._prompts: list[int] = []
         self._keys: list[list[int]] = []  # for each row the fingerprints of its images; without images, of its text
 
-    def add(self, data_source: str, texts: Iterable[str], images: Sequence[bytes] = ()) -> None:
-        """Take in a row: its data source, the contents of its messages, its encoded images."""
+    def add(self, data_source: str, texts: Iterable[str], images: Sequence[bytes] = ()) -> int:
+        """Take in a row: its data source, its messages' contents, its encoded images. Returns a hash of its prompt."""
         text = "\0".join(map(_as_read, texts)).encode("utf-8", "surrogatepass")
         keys = [self._fingerprint(image) for image in images]
         prompt = self._fingerprint(text + b"\0" + b"".join(key.to_bytes(8, "little") for key in keys))
         self._sources.append(data_source)
         self._prompts.append(prompt)
         self._keys.append(keys or [prompt])
+        return prompt
 
     def _fingerprint(self, data: bytes) -> int:
         """A 64-bit hash of the data, salted with the seed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recipes.config import Recipe, check, path_keys, remarks
 from recipes.config.names import NATIVE, native, verl_package
+from recipes.data.custom import refuse_missing
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
 from recipes.engines.easyr1 import translation as easyr1
@@ -66,8 +67,6 @@ OF_MACHINE = ("gpus", "machine", "cluster", "resume", "disk", "weights")
 """Checks of this machine, which say nothing of GPUs that are elsewhere."""
 FILES = (".py", ".yaml", ".json", ".jinja")
 """Ends of what verl's own keys of paths name where it is no folder and no model."""
-TEXTS = ("data.system_prompt", "data.format_prompt")
-"""Keys of files for which users give the text itself."""
 
 
 def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
@@ -77,12 +76,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     if not plan_only:
         refuse_planned(recipe)
         machine.check_gpus(recipe)
-    for key in path_keys(recipe):  # a checkpoint is looked for with the others of its run
-        if key.kind == "input" and key.key != "trainer.load_checkpoint_path" and not Path(key.path).exists():
-            fix = "mend the path: a relative one starts where you stand, in a recipe file at the repository's root"
-            if key.key in TEXTS and any(mark in Path(key.path).name for mark in " {"):
-                fix = "write the text into a file, and give that file's path"
-            raise recipe.error(f"the file {key.path} does not exist", fix, key.key)
+    read = [key for key in path_keys(recipe) if key.kind == "input" and key.key != "trainer.load_checkpoint_path"]
+    refuse_missing(recipe, read)  # a checkpoint is looked for with the others of its run
     for name, value in native(recipe).items():
         named = (
             name.endswith("path") and str(value).endswith(FILES) and not any(mark in value for mark in ("://", "${"))

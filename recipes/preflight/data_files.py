@@ -16,8 +16,8 @@ from recipes.config.accounting import data_parallel, used_rows
 from recipes.data.lengths import count_split, picture_tokens
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows, row_count, structured
 from recipes.data.splits import Prompts
-from recipes.engines.columns import chat_of, engine_columns, prompt_column, prompt_template
-from recipes.errors import RecipeError, counted, first_line
+from recipes.engines.columns import answer_column, chat_of, engine_columns, prompt_column, prompt_template
+from recipes.errors import RecipeError, abbreviated, counted, first_line
 from recipes.model_files import PROCESSORS, local_model, positions
 from recipes.preflight.child import ask
 from recipes.preflight.model import fast_tokenizer, given_template
@@ -74,16 +74,24 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
     parts, marked, hidden = {}, Counter[str](), Counter[str]()
+    truths, twofold = dict[tuple[str, int], tuple[int, str]](), dict[tuple[str, int], str]()  # by source and prompt
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
         for key in files(recipe, f"data.{part}_files"):
             if (manifest := find_manifest(Path(key.path))) and manifest.task not in ("", "custom"):
                 return []
             column, image_key = prompt_column(recipe), recipe.data.image_key
-            for row in read_rows(key.path, (column, image_key, "extra_info", *SHOWN), at_once=256):
+            used = {*engine_columns(recipe), column, image_key, "data_source", "reward_model", "extra_info", *SHOWN}
+            for row in read_rows(key.path, tuple(used), at_once=256):
                 texts = [str(message.get("content")) for message in chat_of(row.get(column), "")]
                 held = [_held(image) for image in row.get(image_key) or ()]
-                found.add("", texts, [each if isinstance(each, bytes) else str(each).encode() for each in held])
+                pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
+                asked = str(row.get("data_source")), found.add("", texts, pictures)
+                model = written(row.get("reward_model"))
+                own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
+                truth = hash(str(own)), abbreviated(own)
+                if truths.setdefault(asked, truth) != truth:
+                    twofold.setdefault(asked, f"{abbreviated(''.join(texts[-1:]))}: {truths[asked][1]} and {truth[1]}")
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
                 hidden.update(_hidden(row | {image_key: None}, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
@@ -93,6 +101,9 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     if both:
         shared = f"{both:,} of {len(val):,} validation rows have a prompt or an image of the training data"
         remarks.append(f"{shared}: their figures are not held-out ones")
+    for example in [*twofold.values()][:1]:
+        fix = "leave the wrong row out, or give one row all right answers where its data source takes a list"
+        remarks.append(f"{counted(len(twofold), 'prompt')} with different ground truths, such as {example}; {fix}")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
         fix = f"--image_key {name} can" if name.startswith("image") else fix

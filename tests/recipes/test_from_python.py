@@ -141,6 +141,18 @@ def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
     (record,) = records([rows_file(frame, tmp_path)], Mistakes(Columns(images="image", data_source="math")))
     assert (record.ground_truth, record.rest["when"], record.images) == ("0.5", None, [str(tmp_path / "a.png")])
 
+    asked = [{"type": "image", "image": "a.png"}, {"type": "text", "text": "Which colour?"}]
+    for row, key in [
+        ({"prompt": "a", "images": np.array(["a.png"])}, "images"),
+        ({"prompt": "a", "photo": [{"path": "a.png"}]}, "photo"),
+        ({"prompt": np.array([{"role": "user", "content": np.array(asked)}])}, "images"),
+    ]:
+        file = rows_file([row | {"ground_truth": "a.png", "data_source": "qa"}], tmp_path, key)
+        (record,) = records([file], Mistakes(Columns(images=key)))
+        (held,) = record.images
+        assert (held["path"] if isinstance(held, dict) else held) == str(tmp_path / "a.png")
+        assert record.ground_truth == "a.png"
+
     picture = Image.new("CMYK", (4, 4))
     rows = [{"prompt": "<image>1 + 1 =", "ground_truth": np.int64(2), "images": [picture], "data_source": "math"}]
     file = rows_file(iter(rows), tmp_path)

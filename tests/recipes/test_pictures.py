@@ -38,6 +38,7 @@ GIF = _out.getvalue()
         f"data:image/png;base64,{TEXT}",
         base64.encodebytes(WHOLE).decode(),
         {"url": f"data:image/png;base64,{TEXT}"},
+        {"image": "a.png"},  # as verl's own rows have it
         base64.urlsafe_b64encode(WHOLE).decode().rstrip("="),
         "file://%61.png",
     ],

@@ -45,6 +45,16 @@ def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, named):
     assert "make it" not in error.fix, "the recipe's own file is another one"
 
 
+def test_a_question_with_two_ground_truths(make, files):
+    model = [{"style": "rule", "ground_truth": truth} for truth in ("24", "24", "24", "25")]
+    table = pq.read_table(files / "test.parquet").drop_columns(["reward_model"])
+    pq.write_table(table.append_column("reward_model", pa.array(model)), files / "test.parquet")
+    assert any(
+        line.startswith("1 prompt with different ground truths") and " and '24'; leave" in line
+        for line in data_files.check_data(make())
+    )
+
+
 def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
     for name in ("train", "test"):
         change(files / f"{name}.parquet", "extra_info", "from a book")
