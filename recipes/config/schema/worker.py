@@ -104,13 +104,8 @@ class Optim(Section):
         None, "LR_WARMUP_STEPS", convert=lambda value: -1 if value is None else value, ge=-1
     )
     """steps in which the rate rises from 0; null: by lr_warmup_ratio"""
-    lr_scheduler_type: Literal["constant", "cosine", "linear"] = key(
-        "constant",
-        "LR_SCHEDULER_TYPE",
-        convert=lambda value: "cosine" if value == "linear" else value,
-        values_on={"easyr1": ("constant", "cosine")},
-    )
-    """schedule after the warm-up; cosine and linear fall until the last step"""
+    lr_scheduler_type: Literal["constant", "cosine"] = key("constant", "LR_SCHEDULER_TYPE")
+    """schedule after the warm-up; cosine falls until the last step"""
 
 
 class Fsdp(Section):

@@ -33,7 +33,6 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.fsdp._flat_param import FlatParamHandle
-from torch.optim.lr_scheduler import LambdaLR
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
@@ -42,7 +41,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from recipes.engines import packed_attention
 from recipes.engines.checkpoints import refuse_nan_weights, set_again, step_of
 from recipes.engines.verl import on_policy, pictures, upstream
-from recipes.engines.verl.translation import LINEAR_CYCLES, VENDOR
+from recipes.engines.verl.translation import VENDOR
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor=VENDOR)
@@ -80,15 +79,6 @@ class RecipesEngine(FSDPEngineWithLMHead):
             freeze(wrapped)
         return wrapped
 
-    def _build_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
-        """Add a linear decay of the learning rate after the warm-up; verl 0.9.1 has only constant and cosine."""
-        config = self.optimizer_config
-        if config.num_cycles != LINEAR_CYCLES:
-            return super()._build_lr_scheduler(optimizer)
-        total, warmup = config.total_training_steps, config.lr_warmup_steps
-        warmup = warmup if warmup > 0 else int(config.lr_warmup_steps_ratio * total)
-        return LambdaLR(optimizer, lambda step: on_a_line(step, warmup, total, config.min_lr_ratio or 0.0))
-
     def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """Save weights that are numbers."""
         refuse_nan_weights(self.module, step_of(local_path))
@@ -116,14 +106,6 @@ class RecipesEngine(FSDPEngineWithLMHead):
         if isinstance(self.module, FSDPModule):
             self.module._get_fsdp_state()._lazy_init()  # does nothing from the second time on
         return super().disable_adapter()
-
-
-def on_a_line(step: int, warmup: int, total: int, least: float) -> float:
-    """Learning-rate factor of update `step` (from 0): verl's linear warm-up, then a linear fall to `least`."""
-    if step < warmup:
-        return step / warmup
-    done = min(1.0, (step - warmup) / max(1, total - warmup))
-    return 1.0 - (1.0 - least) * done
 
 
 KERNELS = (

@@ -34,8 +34,6 @@ VENDOR = "recipes"
 """Vendor name under which `engine.py` registers its engine class."""
 ON_POLICY_PREFIX = "on_policy_"
 """Prefix of the names of the losses in `on_policy.py`."""
-LINEAR_CYCLES = 0.0
-"""Value of verl's `optim.num_cycles` that makes `engine.py` use the linear schedule."""
 
 
 def translate(recipe: Recipe) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     if recipe.engine == "verl":
         require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    parts = (_algorithm, _data, _kernels, _precision, _batches, _rollout, _reward, _trainer)
+    parts = (_algorithm, _data, _optimiser, _precision, _batches, _rollout, _reward, _trainer)
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
@@ -58,7 +56,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
         theirs = given[EXTERNAL] if isinstance(given[EXTERNAL], list) else [given[EXTERNAL]]
         given[EXTERNAL] = [keys[EXTERNAL], *theirs]
     keys = {name: keys[name] for name in keys if not any(name.startswith(f"{group}.") for group in given)}
-    return keys | given | _schedules(recipe)
+    return keys | given
 
 
 def _of_plug_in(recipe: Recipe) -> dict[str, Any]:
@@ -134,8 +132,9 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _kernels(recipe: Recipe) -> dict[str, Any]:
-    """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; and fused Adam."""
+def _optimiser(recipe: Recipe) -> dict[str, Any]:
+    """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; fused Adam; and no share
+    of a warm-up beside 0 steps of it, for which verl would take the share."""
     keys: dict[str, Any] = {}
     if recipe.worker.actor.use_fused_kernels:
         model = model_shape(recipe.worker.actor.model.model_path)
@@ -143,6 +142,8 @@ def _kernels(recipe: Recipe) -> dict[str, Any]:
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
     if recipe.worker.actor.optim.fused:
         keys[f"{ACTOR}.optim.override_optimizer_config.fused"] = True
+    if recipe.worker.actor.optim.lr_warmup_steps == 0:
+        keys[f"{ACTOR}.optim.lr_warmup_steps_ratio"] = 0.0
     return keys
 
 
@@ -192,24 +193,6 @@ def _data(recipe: Recipe) -> dict[str, Any]:
         return keys
     sizes = {"min_pixels": recipe.data.min_pixels, "max_pixels": recipe.data.max_pixels}
     return keys | {f"data.mm_processor_kwargs.{name}": value for name, value in sizes.items() if value is not None}
-
-
-def _schedules(recipe: Recipe) -> dict[str, Any]:
-    """The linear schedule, which verl's FSDP engine lacks, as a cosine with `LINEAR_CYCLES` cycles, and no share of a
-    warm-up beside 0 steps of it, for which verl would take the share."""
-    optim, keys = recipe.worker.actor.optim, {}
-    if optim.lr_warmup_steps == 0:
-        keys[f"{ACTOR}.optim.lr_warmup_steps_ratio"] = 0.0
-    if optim.lr_scheduler_type == "linear":
-        keys[f"{ACTOR}.optim.num_cycles"] = LINEAR_CYCLES
-        if not recipe.trainer.patches:
-            raise recipe.error(
-                "verl 0.9.1 as it is has no linear schedule",
-                "set LR_SCHEDULER_TYPE to constant or cosine, or leave RECIPES_PATCHES=0 out",
-                "worker.actor.optim.lr_scheduler_type",
-                "trainer.patches",
-            )
-    return keys
 
 
 def _precision(recipe: Recipe) -> dict[str, Any]:

@@ -145,7 +145,7 @@ DAPO = {
     "worker.actor.global_batch_size": 2,  # two updates, so that in the second one the policy has moved
     "worker.actor.model.lora.rank": 8,
     "worker.actor.optim.lr": 5e-3,
-    "worker.actor.optim.lr_scheduler_type": "linear",
+    "worker.actor.optim.lr_scheduler_type": "cosine",
     "worker.actor.optim.lr_warmup_steps": 0,
     "actor_rollout_ref.actor.optim.min_lr_ratio": 0.5,
     "worker.reward.overlong_buffer.len": LONG - 4,  # nearly every response ends inside it
@@ -213,7 +213,7 @@ def test_dapo_reports_what_follows_from_the_responses_that_it_wrote_down(dapo: R
     assert found["actor/ppo_kl"] != 0, "the second update sees a policy that has moved"
 
 
-def test_adapters_learn_along_a_line_with_kl_as_loss_and_vllm_samples_from_them(dapo: Run) -> None:
+def test_adapters_learn_at_a_falling_rate_with_kl_as_loss_and_vllm_samples_from_them(dapo: Run) -> None:
     # verl logs the rate of the next update: after two of two steps the least one.
     assert [dapo.metrics[step]["actor/lr"] for step in (1, 2)] == pytest.approx([0.75 * 5e-3, 0.5 * 5e-3])
     # How far the policy has moved is sampled, whether is not: with the policy as reference this is rounding, 1e-12.

@@ -6,7 +6,6 @@ import pytest
 
 from recipes.config import load
 from recipes.engines.verl import translation, upstream
-from tests.mistakes import mistake
 
 OFF = {"RECIPES_PATCHES": "0"}
 
@@ -24,8 +23,6 @@ def test_a_run_of_verl_as_it_is_names_nothing_of_ours_but_the_reward_and_what_cp
     assert translation.notes(load("gsm8k", environ={}, hardware=hardware)) == []
     assert not str(keys["actor_rollout_ref.actor.policy_loss.loss_mode"]).startswith(translation.ON_POLICY_PREFIX)
     assert "algorithm.rollout_correction.bypass_mode" not in keys
-    linear = load("gsm8k", environ={"LR_SCHEDULER_TYPE": "linear", **OFF}, hardware=hardware)
-    assert "RECIPES_PATCHES" in mistake(lambda: translation.translate(linear)).fix
     adapters = load("gsm8k", arguments=["worker.actor.model.lora.rank=8"], environ=OFF, hardware=hardware)
     assert len(translation.notes(adapters)) == 2, "the saved model is said to keep its adapters apart"
 
