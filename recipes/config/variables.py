@@ -8,7 +8,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, FilePath, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, PositiveFloat, TypeAdapter, ValidationError
 
 from recipes.config.schema import Leaf, Recipe, Setting, Source, leaves
 from recipes.errors import RecipeError, resembling
@@ -35,7 +35,6 @@ VALUES: dict[str, tuple[Any, str]] = {
     "RAY_WAIT_MINUTES": (Annotated[float, Field(ge=0, allow_inf_nan=False)], "minutes, such as 10"),
     "WATCHDOG_MINUTES": (PositiveFloat, "minutes above 0, such as 30"),
     "MAX_ROLLOUT_KL": (PositiveFloat, "nats a token above 0, such as 0.05, or inf"),
-    "CHROMIUM": (FilePath, "a program's path"),
     "WANDB_MODE": (Literal["online", "offline", "shared", "disabled", "dryrun", "run"], "online, offline or disabled"),
 }
 """Variable that sets no key -> the type of its value, and how an error names that; some are read late, or elsewhere."""
