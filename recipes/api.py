@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,8 @@ def train(
     """
     task = _typed("task", task or "")
     unwritten = load(task, arguments=_words(keys or {}, options, None))
-    arguments = _words(keys or {}, options, run_dir(unwritten.experiment) / "python", unwritten.data.image_key)
+    folder = run_dir(unwritten.experiment) / "python"
+    arguments = _words(keys or {}, options, folder, lambda: unwritten.data.image_key)
     recipe = load(task, arguments=arguments)
     console = Console(highlight=False, markup=False, soft_wrap=True, force_jupyter=False)  # lines, also in a notebook
     code = launch.show_plan(recipe) if dry_run else launch.run(recipe, console, task, arguments)
@@ -103,11 +105,10 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     Raises RecipeError for a mistake that the user can mend.
     """
     known, values = [field.name for field in fields(Options)], dict[str, Any]()
-    image_key = load(_typed("task", task)).data.image_key if task else "images"
     for name, given in options.items():
         if name not in known:
             raise unknown("option", name, known, "evaluate")
-        value = _filed(name, given, evaluations() / "python", image_key)
+        value = _filed(name, given, evaluations() / "python", partial(_image_key, task, options.get("run")))
         values[name] = value if isinstance(value, int | float | None) else _typed(name, value)
         if name in ("run", "data", "filter_out", "output_dir") and value is not None:
             values[name] = Path(str(values[name]))
@@ -117,8 +118,19 @@ def evaluate(task: str = "", *, analyse: bool = False, **options: object) -> Res
     return result
 
 
+def _image_key(task: object, run: object) -> str:
+    """The column of pictures in the rows of a task, or of a run that is evaluated."""
+    config = Path(str(run)) / "config.yaml"
+    if run and config.is_file():
+        return load(str(config), environ={}).data.image_key
+    return load(_typed("task", task)).data.image_key if task and not run else "images"
+
+
 def _words(
-    keys: Mapping[str, object], options: Mapping[str, object], folder: Path | None, image_key: str = ""
+    keys: Mapping[str, object],
+    options: Mapping[str, object],
+    folder: Path | None,
+    image_key: Callable[[], str] = str,
 ) -> list[str]:
     """The command line of keys and options, whose functions and rows are written below `folder`."""
     words = [f"{key}={_typed(key, _filed(key, value, folder, image_key))}" for key, value in keys.items()]
@@ -127,14 +139,17 @@ def _words(
     return words
 
 
-def _filed(name: str, value: object, folder: Path | None, image_key: str) -> object:
-    """A value with its functions and rows as files below `folder`; where that is None, as a name of no file."""
+def _filed(name: str, value: object, folder: Path | None, image_key: Callable[[], str]) -> object:
+    """A value with its functions and rows as files below `folder`; where that is None, as a name of no file.
+
+    `image_key` is asked for the column of pictures where there are rows.
+    """
     values = value if isinstance(value, list | tuple) else [value]
     if "reward_func" in name and any(map(callable, values)):
         return [(function_location(each, folder) if folder else name) if callable(each) else each for each in values]
     are_paths = bool(values) and all(isinstance(each, str | Path | None) for each in values)
     if name.endswith(("data", "_files")) and not are_paths and isinstance(value, Iterable):
-        return rows_file(value, folder, image_key) if folder else name
+        return rows_file(value, folder, image_key()) if folder else name
     return value
 
 

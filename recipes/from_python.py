@@ -155,11 +155,12 @@ PICTURES = ("image", "images", "image_path", "image_paths", "picture", "pictures
 
 def _absolute(value: Any, is_picture: bool) -> Any:
     """A value whose pictures' paths are absolute; `is_picture` says whether a text in it is a picture's path."""
-    value = value.tolist() if hasattr(value, "tolist") and getattr(value, "ndim", False) else value
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("O", "U", "T") and getattr(value, "ndim", False):
+        value = value.tolist()  # of paths; arrays of numbers are written as they are
     if isinstance(value, list | tuple):
         return [_absolute(each, is_picture) for each in value]
     if isinstance(value, dict):
-        held = is_picture or value.get("type") in ("image", "image_url")
+        held = is_picture or (isinstance(kind := value.get("type"), str) and kind in ("image", "image_url"))
         names = ("path", "url", "image", "image_url")
         return {name: _absolute(each, held and name in names) for name, each in value.items()}
     is_file = is_picture and isinstance(value, str | Path) and os.path.isfile(value)

@@ -87,13 +87,16 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 held = [_held(image) for image in row.get(image_key) or ()]
                 pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
                 asked = str(row.get("data_source")), found.add("", texts, pictures)
+                marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
+                unshown = _hidden(row | {image_key: None}, "\n".join(texts))
+                hidden.update(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
-                truth = hash(str(own)), abbreviated(own)
-                if truths.setdefault(asked, truth) != truth:
+                if own is None or unshown:
+                    continue
+                truth = hash(_canonical(own)), abbreviated(own)
+                if truths.setdefault(asked, truth)[0] != truth[0]:
                     twofold.setdefault(asked, f"{abbreviated(''.join(texts[-1:]))}: {truths[asked][1]} and {truth[1]}")
-                marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
-                hidden.update(_hidden(row | {image_key: None}, "\n".join(texts)))
     train, val = parts["train"], parts["val"]
     remarks, both = [], sum(val.shared_with(train.keys([True] * len(train))))
     if train.different < len(train):
@@ -113,11 +116,25 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     return remarks
 
 
+def _canonical(truth: Any) -> str:
+    """A text that is the same for a truth in another spelling: numbers by value, lists and mappings in any order."""
+    value = written(truth)
+    if isinstance(value, dict):
+        return str(sorted((str(name), _canonical(each)) for name, each in value.items()))
+    if isinstance(value, list | tuple):
+        return str(sorted(map(_canonical, value)))
+    try:
+        return str(float(value))
+    except (TypeError, ValueError):
+        return str(value).strip()
+
+
 def _hidden(row: dict[str, Any], text: str) -> list[str]:
     """The columns of `SHOWN` that a row has, its own or those of its file, and that its prompt does not contain."""
     extra = row.get("extra_info")
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
-    there = {name: written({**(fields if isinstance(fields, dict) else {}), **row}.get(name)) for name in SHOWN}
+    own = {**(fields if isinstance(fields, dict) else {}), **row}
+    there = {name: written(own.get(name)) for name in SHOWN}
     parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
     return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)[:999]))]
 

@@ -248,7 +248,7 @@ def read_number(how: str, text: str) -> str:
     digits = match[3].rstrip(".,")
     end = match.start(3) + len(digits)
     behind, digits = text[end : end + LONGEST], ungrouped(digits)
-    named = text[: match.start()].rstrip().endswith(("\\angle", "\\triangle"))  # ∠1 is a name, and △3 may be -3
+    named = text[: match.start()].rstrip(" ").endswith(("\\angle", "\\triangle"))  # ∠1 is a name, and △3 may be -3
     if (behind[:1].isnumeric() and behind[0] != "千") or _MORE_OF_IT(behind) or named:
         return ""
     if how == "field" and (

@@ -146,6 +146,7 @@ def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
         ({"prompt": "a", "images": np.array(["a.png"])}, "images"),
         ({"prompt": "a", "photo": [{"path": "a.png"}]}, "photo"),
         ({"prompt": np.array([{"role": "user", "content": np.array(asked)}])}, "images"),
+        ({"prompt": "a", "images": ["a.png"], "meta": {"type": np.array(["a", "b"])}}, "images"),
     ]:
         file = rows_file([row | {"ground_truth": "a.png", "data_source": "qa"}], tmp_path, key)
         (record,) = records([file], Mistakes(Columns(images=key)))

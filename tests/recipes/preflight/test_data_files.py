@@ -45,14 +45,16 @@ def test_a_file_that_cannot_be_trained_on(make, files, damage, engine, named):
     assert "make it" not in error.fix, "the recipe's own file is another one"
 
 
-def test_a_question_with_two_ground_truths(make, files):
-    model = [{"style": "rule", "ground_truth": truth} for truth in ("24", "24", "24", "25")]
-    table = pq.read_table(files / "test.parquet").drop_columns(["reward_model"])
-    pq.write_table(table.append_column("reward_model", pa.array(model)), files / "test.parquet")
-    assert any(
-        line.startswith("1 prompt with different ground truths") and " and '24'; leave" in line
-        for line in data_files.check_data(make())
-    )
+@pytest.mark.parametrize(("last", "differs"), [("25", True), ("24.0", False), (" 24", False)])
+def test_a_question_with_two_ground_truths(make, files, last, differs):
+    for part in ("train", "test"):
+        table = pq.read_table(files / f"{part}.parquet").drop_columns(["reward_model"])
+        truths = ["24"] * (table.num_rows - 1) + [last if part == "test" else "24"]
+        model = pa.array([{"style": "rule", "ground_truth": truth} for truth in truths])
+        pq.write_table(table.append_column("reward_model", model), files / f"{part}.parquet")
+    lines = [line for line in data_files.check_data(make()) if "different ground truths" in line]
+    assert len(lines) == differs
+    assert not differs or (lines[0].startswith("1 prompt ") and "'24' and '25'; leave" in lines[0])
 
 
 def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
