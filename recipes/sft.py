@@ -119,6 +119,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     Raises RecipeError where Hydra refuses one, for instance a key that verl's trainer does not have.
     """
     keys = flatten(_compose([]))
+    set_already = keys | flatten(read(SETTINGS))
     free = tuple(f"{name}." for name, value in keys.items() if value == {})
     groups = {name.split(".")[0] for name in keys} - {"data", "trainer"}
     settings = [each for each in variable_settings(environ) if each.path in OF_TRAINER]
@@ -133,7 +134,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
             typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
             fix = INSTEAD.get(name) or f"give {NEEDED.get(name)} too" * (NEEDED.get(name, "") not in each.text)
-            if fix:
+            if fix and parse(each.text) != set_already.get(name):
                 what = f"{name}={each.text} is not for a warm start, which sets or needs another value"
                 raise RecipeError(what, where=" ".join(each.words), fix=fix)
             mistake = of_another_kind(name, parse(each.text), keys.get(name), "verl")

@@ -18,6 +18,7 @@ from recipes.settings import NATIVES, flatten, groups, innermost
 from recipes.yaml_text import flow
 
 SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"
+WINDOW = "actor_rollout_ref.rollout.max_model_len"
 _GPUS = "trainer.n_gpus_per_node"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
@@ -28,7 +29,7 @@ _ESTIMATORS_OF_GROUPS = (
 
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for the first combination that the trainer would refuse, or silently change."""
-    found_by = (_shares, _groups, rewards.problems, batches, _lengths, objective.problems, _sharding)
+    found_by = (_shares, _groups, rewards.problems, batches, _lengths, objective.problems, _sharding, _arguments)
     for error in chain(*(find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))):
         raise error
 
@@ -149,6 +150,16 @@ def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
         yield recipe.error(what, fix, f"verl.{SHARD}", STRATEGY)
 
 
+def _arguments(recipe: Recipe) -> Iterator[RecipeError]:
+    """Arguments of vLLM that pass by a key with another value, by which the run is planned."""
+    rollout, key = recipe.worker.rollout, "worker.rollout.engine_kwargs"
+    for name, value in rollout.engine_kwargs.items() if (recipe.engine, rollout.name) == ("verl", "vllm") else ():
+        own = WINDOW if name == "max_model_len" else f"worker.rollout.{name.replace('-', '_')}"
+        planned = recipe.value(own) if own in leaves(Recipe) else native(recipe).get(own)
+        if own in (WINDOW, *leaves(Recipe)) and value not in (None, planned):
+            yield recipe.error(f"{key}.{name} passes by {own}, by which the run is planned", f"set {own}", key)
+
+
 def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
     """A best checkpoint without validations or checkpoints to choose from."""
     never = [key for key in ("trainer.val_freq", "trainer.save_freq") if recipe.value(key) <= 0]
@@ -199,7 +210,9 @@ def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
         rows = [{each: {"not": [False]}} for each in switches if each != name and each in verl_defaults()][:1]
     cases = [row for row in rows if isinstance(row, Mapping)]
     wrong = [next((key for key in case if not _holds(recipe, key, case[key])), "") for case in cases]
-    if not cases or not all(wrong):
+    if not cases:
+        return "".join(f"since {row}" for row in rows[:1])
+    if not all(wrong):
         return ""
     hint = "".join(f": {row}" for row in rows if isinstance(row, str))
     return f"since {wrong[0]} is {flow(_value(recipe, wrong[0]))}{hint}"

@@ -18,7 +18,6 @@ from recipes.config.schema.recipe import Hardware, Resolution
 from recipes.config.variables import (
     CONTROL_OPTIONS,
     argument_settings,
-    check_controls,
     control,
     not_read,
     split_overlays,
@@ -63,7 +62,6 @@ def load(
         RecipeError: an unknown key or option, a wrong type, or settings that disagree; the error names key and layer.
     """
     environ = os.environ if environ is None else environ  # not as a default: `datasets` replaces os.environ
-    check_controls(environ)
     overlays, words = split_overlays(arguments)
     paths = [find(each) for each in (task_or_path, *overlays)]
     trees = [read(path) for path in paths]

@@ -31,7 +31,6 @@ VALUES: dict[str, tuple[Any, str]] = {
     "TINY": (bool, "1 or 0"),
     "DRY_RUN": (bool, "1 or 0"),
     "RECIPES_FORK_WORKERS": (Literal["1", "0"], "1 or 0"),
-    "RAY_ADDRESS": (Annotated[str, Field(pattern=r"^(auto|local|[^/\s]+:\d+)$")], "HOST:PORT of the head, or auto"),
     "RAY_WAIT_MINUTES": (Annotated[float, Field(ge=0, allow_inf_nan=False)], "minutes, such as 10"),
     "WATCHDOG_MINUTES": (PositiveFloat, "minutes above 0, such as 30"),
     "MAX_ROLLOUT_KL": (PositiveFloat, "nats a token above 0, such as 0.05, or inf"),

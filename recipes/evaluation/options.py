@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,10 +68,11 @@ class Options:
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
         for name, least in {"temperature": 0.0, "top_p": 1e-9, "gpu_memory_utilization": 1e-9}.items():
-            most = math.inf if name == "temperature" else 1.0
-            if (number := getattr(self, name)) is not None and not (least <= number <= most and math.isfinite(number)):
+            most = sys.float_info.max if name == "temperature" else 1.0
+            number = getattr(self, name)
+            if number is not None and not (isinstance(number, int | float) and least <= number <= most):
                 fix = "give a number of at least 0" if least == 0 else "give a number above 0 and at most 1"
-                raise RecipeError(f"--{name} is {number:g}", where=f"the option --{name}", fix=fix)
+                raise RecipeError(f"--{name} is {number}", where=f"the option --{name}", fix=fix)
 
     @property
     def words(self) -> list[str]:

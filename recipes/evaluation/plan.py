@@ -196,8 +196,20 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel) -
         folder = run_dir(trained.source.parts[-4])  # EXPERIMENT/global_step_N/actor/huggingface
     if folder is None or not (folder / "config.yaml").is_file():
         return []
-    ours, theirs = (flatten(each.model_dump()) for each in (recipe, load(str(folder / "config.yaml"), environ={})))
+    try:
+        run = load(str(folder / "config.yaml"), environ={})
+    except RecipeError:
+        return []  # of another version, or of another schema
+    if run.name != recipe.name:
+        return []
+    typed = {"temperature": "worker.rollout.temperature", "top_p": "worker.rollout.top_p"}
+    typed |= {"max_tokens": "data.max_response_length"}
+    asked = [path for option, path in typed.items() if getattr(options, option) is not None]
+    if not (recipe.worker.rollout.tools and run.worker.rollout.tools):
+        asked += ["worker.rollout.tool_", "worker.rollout.max_t"]  # they mean nothing without tools
+    ours, theirs = (flatten(each.model_dump()) for each in (recipe, run))
     pairs = {path: (ours.get(path), theirs.get(path)) for path in {**theirs, **ours} if path.startswith(AS_TRAINED)}
+    pairs = {path: pair for path, pair in pairs.items() if not path.startswith(tuple(asked))}
     return [f"{path} is {flow(here)}, not {flow(there)}" for path, (here, there) in pairs.items() if here != there]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recipes.config import Recipe, check, path_keys, remarks
 from recipes.config.names import NATIVE, native, verl_package
+from recipes.config.variables import check_controls
 from recipes.data.custom import refuse_missing
 from recipes.engines import versions
 from recipes.engines.easyr1 import source
@@ -73,6 +74,7 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     """Raise for what would stop the run and needs no data: files that keys name, values, GPUs, engine's version,
     kernels; return remarks. With `plan_only` nothing is started here, and `dry` says whether the GPUs are here.
     """
+    check_controls(os.environ)
     if not plan_only:
         refuse_planned(recipe)
         machine.check_gpus(recipe)

@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps, visible_gpus
+from recipes.config.checks import WINDOW
 from recipes.config.gpus import frozen_bytes, lacks, model_shape
 from recipes.config.names import NATIVE, native
-from recipes.config.schema import leaves
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
@@ -24,7 +24,6 @@ from recipes.model_files import local_model
 from recipes.paths import artifacts, existing, run_dir
 from recipes.preflight import resume
 
-WINDOW = "actor_rollout_ref.rollout.max_model_len"
 LONGEST_TMPDIR = 35
 """Characters of a TMPDIR with which Ray's sockets have paths of at most 107, the most of a Unix socket."""
 
@@ -161,7 +160,7 @@ def check_disk(recipe: Recipe) -> list[str]:
 
 def check_rollout(recipe: Recipe) -> None:
     """Raise for an engine that is not installed, arguments that vLLM lacks, a window that is too short: verl's server
-    finds these after a minute; and for arguments that pass by a key, whose value the plan has."""
+    finds these after a minute."""
     rollout, key = recipe.worker.rollout, "worker.rollout.engine_kwargs"
     engine = importlib.util.find_spec(rollout.name)
     if engine is None or engine.origin is None:
@@ -173,10 +172,6 @@ def check_rollout(recipe: Recipe) -> None:
         raise recipe.error(what, "leave it out", f"{NATIVE}{WINDOW}")
     if rollout.name != "vllm" or not rollout.engine_kwargs:
         return
-    for name in rollout.engine_kwargs:
-        own = WINDOW if name == "max_model_len" else f"worker.rollout.{name.replace('-', '_')}"
-        if own in (WINDOW, *leaves(Recipe)):
-            raise recipe.error(f"{key}.{name} passes by {own}, by which the run is planned", f"set {own}", key)
     known = _arguments_of_vllm(Path(engine.origin).parent)
     for name, value in rollout.engine_kwargs.items() if known else ():
         if value is not None and name.replace("-", "_").removeprefix("no_") not in known:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes import preflight
 from recipes.config import check, load
 from recipes.config.names import canonical
 from recipes.config.variables import VALUES, argument_settings, not_read, read_arguments, table, variable_names
@@ -105,8 +106,10 @@ def test_settings_that_disagree_or_do_not_fit_are_named(words, environ, names):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_wrong_value_of_a_variable_that_sets_no_key_is_refused_before_the_start(name):
+def test_a_wrong_value_of_a_variable_that_sets_no_key_is_refused_before_the_start(name, monkeypatch):
     wrong = ("abc?", "-1") if name not in ("RAY_WAIT_MINUTES", "WATCHDOG_MINUTES") else ("ten", "-1", "nan")
     for value in wrong:
-        mistake(lambda value=value: load("countdown", environ={name: value}), name)
-    load("countdown", environ={name: " "})
+        monkeypatch.setenv(name, value)
+        mistake(lambda: preflight.check_before_data(load("countdown")), name)
+    monkeypatch.setenv(name, " ")
+    preflight.check_before_data(load("countdown"))

@@ -85,7 +85,7 @@ def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
         ("worker.rollout.name=sglang", "sglang is not installed"),
         ("actor_rollout_ref.rollout.max_model_len=64", "may have 112 tokens"),
         ("worker.rollout.engine_kwargs={max_num_seq: 3}", "no argument max_num_seq"),
-        ("worker.rollout.engine_kwargs={enforce-eager: true}", "passes by worker.rollout.enforce_eager"),
+        ("worker.rollout.engine_kwargs={enforce-eager: false}", "passes by worker.rollout.enforce_eager"),
         ("data.custom_cls.path=/nope.py", "/nope.py does not exist"),
     ],
 )

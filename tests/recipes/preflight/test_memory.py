@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused_with_changes_that_fit_as_a_user_types_them
         named = environ | {name: value for name, value in typed.items() if "." not in name}
         recipe = recipe_on(monkeypatch, size, on // int(typed.get("NNODES", 1)), *keys.values(), task=task, **named)
         memory.check_memory(recipe)
-        check(recipe, None)
+        check(recipe)
         preflight.check_engine(recipe)
 
 
@@ -244,7 +244,7 @@ def test_a_plan_for_gpus_that_are_not_here(monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(published()["Qwen/Qwen2.5-0.5B"]))
     recipe = load("countdown", arguments=["--gpus", "1x24"], environ={"MODEL_PATH": str(tmp_path)})
     assert (recipe.hardware, recipe.n_gpus, recipe.value(SHARE) > 0.3) == ("gpu", 1, True)
-    monkeypatch.setattr(preflight, "visible_gpus", lambda _: 0)
+    monkeypatch.setattr(machine, "visible_gpus", lambda _: 0)
     monkeypatch.setattr(machine, "lacks", lambda *_: True)  # of the GPUs that are here
     monkeypatch.setenv("EASYR1_HOME", str(tmp_path))
     for planned in (recipe, recipe.model_copy(update={"engine": "easyr1"})):
