@@ -153,12 +153,17 @@ def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_m
         "enable_thinking is null, not false",
     ):
         assert key in unlike
+    plan_of(Options(arguments=[str(recipe)], model_path=str(model), temperature=0.5), notes.append)
+    assert "enable_thinking" in notes[-1]
+    assert "temperature" not in notes[-1], "the option says it"
     with pytest.raises(RecipeError, match="spread over 64 GPUs"):
         plan_of(Options(arguments=[str(recipe)], model_path=str(model), tensor_parallel_size=64), notes.append)
     run = Options(arguments=["analyse", "temperature=0.5"], run=artifacts / "runs" / "sums")
     plan_of(run, notes.append)
     assert "temperature is 0.5, not 0.7" in notes[-1]
     assert "variable TOP_K=5, worker.rollout.engine_kwargs.quantization=fp8" in notes[-2]
+    (artifacts / "runs" / "sums" / "config.yaml").write_text("name: of another version\nkey: 1\n")
+    plan_of(Options(arguments=[str(recipe)], model_path=str(model)), notes.append)
 
 
 def test_a_users_own_file_and_reward(eval_sums, tmp_path):
