@@ -248,14 +248,12 @@ def read_number(how: str, text: str) -> str:
     digits = match[3].rstrip(".,")
     end = match.start(3) + len(digits)
     behind, digits = text[end : end + LONGEST], ungrouped(digits)
-    named = text[: match.start()].rstrip(" ").endswith(("\\angle", "\\triangle"))  # ∠1 is a name, and △3 may be -3
-    if (behind[:1].isnumeric() and behind[0] != "千") or _MORE_OF_IT(behind) or named:
+    before = text[: match.start()].rstrip(" ")
+    is_named = before.endswith(("\\angle", "\\triangle"))  # ∠1 is a name, and △3 may be -3
+    if (behind[:1].isnumeric() and behind[0] != "千") or _MORE_OF_IT(behind) or is_named:
         return ""
     if how == "field" and (
-        _ANOTHER(behind)
-        or SCALES.match(text, end - 1)
-        or _OPERATOR(behind)
-        or _OPERAND(text[: match.start()].rstrip(" ("))
+        _ANOTHER(behind) or SCALES.match(text, end - 1) or _OPERATOR(behind) or _OPERAND(before.rstrip(" ("))
     ):
         return ""
     return "-" + digits if (match[1] or match[2]) and digits not in ("", "0") else digits
