@@ -45,7 +45,7 @@ def translate(recipe: Recipe) -> dict[str, Any]:
     if recipe.engine == "verl":
         require_supported(recipe, "verl")
     keys = _renamed(recipe)
-    parts = (_algorithm, _data, _optimiser, _precision, _batches, _rollout, _reward, _trainer)
+    parts = (_algorithm, _data, _kernels, _warmup, _precision, _batches, _rollout, _reward, _trainer)
     for part in (*parts, *((_old_log_probs, _sampler, _changes) if recipe.trainer.patches else ())):
         keys.update(part(recipe))
     keys = flatten(keys)
@@ -132,9 +132,8 @@ def _old_log_probs(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _optimiser(recipe: Recipe) -> dict[str, Any]:
-    """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; fused Adam; and no share
-    of a warm-up beside 0 steps of it, for which verl would take the share."""
+def _kernels(recipe: Recipe) -> dict[str, Any]:
+    """The fused head, in Triton if its kernel takes the model's hidden size, else in PyTorch; and fused Adam."""
     keys: dict[str, Any] = {}
     if recipe.worker.actor.use_fused_kernels:
         model = model_shape(recipe.worker.actor.model.model_path)
@@ -142,9 +141,12 @@ def _optimiser(recipe: Recipe) -> dict[str, Any]:
         keys["actor_rollout_ref.model.fused_kernel_options.impl_backend"] = kernel
     if recipe.worker.actor.optim.fused:
         keys[f"{ACTOR}.optim.override_optimizer_config.fused"] = True
-    if recipe.worker.actor.optim.lr_warmup_steps == 0:
-        keys[f"{ACTOR}.optim.lr_warmup_steps_ratio"] = 0.0
     return keys
+
+
+def _warmup(recipe: Recipe) -> dict[str, Any]:
+    """No share of a warm-up beside 0 steps of it, for which verl would take the share."""
+    return {f"{ACTOR}.optim.lr_warmup_steps_ratio": 0.0} if recipe.worker.actor.optim.lr_warmup_steps == 0 else {}
 
 
 def _changes(recipe: Recipe) -> dict[str, Any]:
