@@ -133,7 +133,8 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
         if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
             typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
         elif is_trainers:
-            fix = INSTEAD.get(name) or f"give {NEEDED.get(name)} too" * (NEEDED.get(name, "") not in each.text)
+            needed = NEEDED.get(name, "")
+            fix = INSTEAD.get(name) or ("" if needed in each.text else f"give {needed} too")
             if fix and parse(each.text) != set_already.get(name):
                 what = f"{name}={each.text} is not for a warm start, which sets or needs another value"
                 raise RecipeError(what, where=" ".join(each.words), fix=fix)
