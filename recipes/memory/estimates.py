@@ -44,11 +44,16 @@ LOGIT_BYTES = 8
 copy in float32."""
 GRAPHS = GIGABYTE
 """vLLM's CUDA graphs and compiled kernels; asleep it holds 1.3 GB, its CUDA context among them."""
-GROWTH = Kept(1_500_000_000, 0.041, 5 * GIGABYTE)
-"""CUDA contexts while vLLM generates (the trainer's 1.3 and 1.5 GB on an H200, vLLM's 0.5), and growth after the first
-step: fragments of PyTorch's allocator, NCCL's buffers.
+GROWTH = Kept(2_400_000_000, 0.02, 5 * GIGABYTE)
+"""CUDA contexts while vLLM generates (the trainer's 1.3 to 1.7 GB on an H200, vLLM's 0.5), and growth after the first
+step: kernels' code, fragments of PyTorch's allocator, NCCL's buffers.
 
-Between the third step of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
+SmolLM2-135M's trainer held 1.7 GB beside its state before the first update and 2.1 afterwards. Between the third step
+of one trial and the sixth of another the peak rose by 3.4 GB (docs/MEMORY.md)."""
+SAMPLING = 4 * FULL
+"""Bytes of a logit while vLLM samples, beyond its share: its profile leaves out temperature, top-p and
+log-probabilities (vllm/v1/worker/gpu/model_runner.py, `_dummy_sampler_run`). With 1,024 responses of SmolLM2-135M at
+once it held 1.3 GB more than its share, with 128 of Qwen2.5-0.5B 0.8."""
 BUCKET = 2 << 30
 """verl sends weights to vLLM in buckets of this size (`update_weights_bucket_megabytes`)."""
 ESTIMATE_TOLERANCE = 0.16
@@ -144,6 +149,11 @@ class MemoryPlan:
         return {"weights": weights, "moments": moments}
 
     @property
+    def sampling(self) -> float:
+        """Bytes of vLLM's logits while it samples."""
+        return float(SAMPLING * min(self.sequences or self.responses, self.responses) * self.shape.vocabulary)
+
+    @property
     def cached_responses(self) -> int:
         """Responses of full length that vLLM's cache holds on a GPU, in what its share leaves."""
         shape = self.shape
@@ -211,7 +221,7 @@ def gpu_phases(plan: MemoryPlan) -> Iterator[Phase]:
     }
     vllm = plan.utilization * (plan.gpu or 0)
     reserved, growth = RESERVED.of(plan.free), GROWTH.of(plan.free)
-    yield Phase(GENERATE, {"vLLM": vllm, **resting}, plan.free, growth, GROWING)
+    yield Phase(GENERATE, {"vLLM": vllm, "sampling": plan.sampling, **resting}, plan.free, growth, GROWING)
     # The cache comes after the weights. For adapters too, verl loads an offloaded model back as a whole:
     # verl/workers/engine/fsdp/transformer_impl.py:989 (`fsdp_version(self.module) == 2 and not _is_peft`).
     sent = {**resting, "weights": weights, "vLLM's weights": HALF * shape.parameters / plan.tensor, "bucket": BUCKET}

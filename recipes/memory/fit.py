@@ -169,7 +169,7 @@ def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int
 def _with_share(plan: MemoryPlan, explicit: float | None) -> MemoryPlan:
     if explicit is not None:
         return replace(plan, utilization=explicit)
-    room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - GROWTH.of(plan.free)
+    room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - plan.sampling - GROWTH.of(plan.free)
     share = max(MIN_SHARE, math.floor(1_000 * room / (plan.gpu or 1)) / 1_000)
     usual = replace(plan, utilization=min(USUAL_SHARE, share))
     return usual if _holds_enough(usual) else replace(plan, utilization=min(MAX_SHARE, share))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -35,6 +36,28 @@ def test_estimates_are_within_15_percent_of_what_was_measured_or_above(what, mea
     assert 0.85 * measured <= estimated <= (1 + estimates.ESTIMATE_TOLERANCE) * measured
 
 
+@pytest.mark.parametrize(
+    ("task", "environ", "plan", "measured"),
+    [
+        ("gsm8k_smollm2", {"MODEL_PATH": SMOLLM2}, {"utilization": 0.028, "sequences": 1_024}, 9.3e9),
+        (
+            "gsm8k",
+            {"MODEL_PATH": "Qwen/Qwen2.5-0.5B", "LORA_RANK": "64", "ROLLOUT_BATCH_SIZE": "16", "ROLLOUT_N": "8"},
+            {"utilization": 0.029, "sequences": 256},
+            7.7e9,
+        ),
+    ],
+)
+def test_generation_on_a_card_of_8_gb_is_estimated_as_measured(task, environ, plan, measured):
+    """On an H200 of which another process held all but 7.9 GB: the first ran out of memory, the second did not."""
+    arguments = ["--gpus", "1x141", "worker.actor.global_batch_size=16"]
+    recipe = load(task, arguments=arguments, environ=environ)
+    whole = 150_109_880_320
+    phases = estimates.gpu_phases(replace(plans.plan_of(recipe), gpu=whole, in_use=whole - 7_899_054_080, **plan))
+    need = next(phase.whole for phase in phases if phase.name == estimates.GENERATE)
+    assert 0.98 * measured <= need <= (1 + estimates.ESTIMATE_TOLERANCE) * measured
+
+
 def recipe_on(monkeypatch, size, count, *arguments, task="countdown", used=0, **environ):
     every = [gpus.Gpu(str(n), f"GPU-{n}", used, size, ("4242 (python3)",) * bool(used)) for n in range(count)]
     monkeypatch.setattr(gpus, "gpus_here", lambda: every)
@@ -52,7 +75,7 @@ def test_the_fastest_settings_that_fit_are_chosen(monkeypatch):
     chosen = ("utilization", "offload_params", "offload_optimizer", "recompute", "fused_adam", "update_tokens")
     one = recipe_on(monkeypatch, H100, 1)
     memory.check_memory(one)
-    assert of(one, *chosen) == [0.357, False, False, True, True, 7_168]
+    assert of(one, *chosen) == [0.338, False, False, True, True, 7_168]
     other = recipe_on(monkeypatch, H200, 1)
     assert of(other, *chosen) == [0.6, False, False, False, False, 13_312]
     assert of(recipe_on(monkeypatch, H100, 8), *chosen) == [0.6, False, False, False, False, 13_312]
@@ -223,7 +246,7 @@ def test_what_others_hold_is_taken_out_of_vllms_share_and_of_the_passes(monkeypa
     alone = recipe_on(monkeypatch, H200, 1)
     beside = recipe_on(monkeypatch, H200, 1, used=int(12.7e9))
     assert alone.value(SHARE) == 0.6
-    assert beside.value(SHARE) == 0.544
+    assert beside.value(SHARE) == 0.527
     assert beside.value(TOKENS) < alone.value(TOKENS)
     assert "GPU 0 has 12.7 GB of 150.8 GB in use by 4242 (python3)" in memory.check_memory(beside)
     plan = plans.plan_of(beside)
@@ -343,7 +366,7 @@ def test_each_gpu_that_the_run_takes_is_held_against_its_own_free_memory(monkeyp
     unequal, equal = on((40_000, 143_000), (0, 81_000), count=2), on((0, 81_000), (0, 81_000), count=2)
     assert plans.plan_of(unequal).free == 81_000 << 20
     assert unequal.value(TOKENS) == equal.value(TOKENS)
-    assert unequal.value(SHARE) == 0.511
+    assert unequal.value(SHARE) == 0.506
 
 
 @pytest.mark.parametrize("task", tasks())
