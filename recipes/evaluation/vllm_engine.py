@@ -105,7 +105,7 @@ class VllmSampler:
         """Yield each question's group of `sampling.n` responses when it is finished; one that is not asked has none."""
         engine = self._start().llm_engine
         if self._rules is not None:
-            yield from _converse(engine, self._rules, questions, sampling)
+            yield from _converse(engine, self._settings, self._rules, questions, sampling)
             return
         waiting = iter(questions)
         most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
@@ -118,7 +118,7 @@ class VllmSampler:
                     yield Group(question.row, ())
             if not running:
                 return
-            for output in engine.step():
+            for output in _step(engine, self._settings):
                 if output.finished:
                     running -= 1
                     row, asked = int(output.request_id), not self._is_too_long(len(output.prompt_token_ids))
@@ -293,7 +293,23 @@ def _prepare_cpu(model: Path) -> None:
     vllm_distribution.name_vllm()
 
 
-def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
+def _step(engine: Any, settings: Engine) -> list[Any]:
+    """What vLLM's next step has made. Raises RecipeError where vLLM's process has ended."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    try:
+        return list(engine.step())
+    except EngineDeadError as error:
+        raise RecipeError(
+            "vLLM's process ended while it generated, for what its own lines above say",
+            where="generation",
+            fix=f"if a GPU's memory ran out, lower --gpu_memory_utilization, {settings.gpu_memory_utilization} now",
+        ) from error
+
+
+def _converse(
+    engine: Any, settings: Engine, rules: Rules, questions: Iterable[Question], sampling: Sampling
+) -> Iterator[Group]:
     """Yield the groups of questions whose responses may call tools, in the turns of the trainer's loop."""
     from recipes.engines.verl.conversation import Conversation
 
@@ -334,7 +350,7 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
             else:
                 ask(name)
         heard: dict[str, Coroutine[Any, Any, list[Any]]] = {}
-        for output in engine.step() if engine.has_unfinished_requests() else []:
+        for output in _step(engine, settings) if engine.has_unfinished_requests() else []:
             if output.finished:
                 name, choice = output.request_id.rpartition(":")[0], output.outputs[0]
                 _logprob(choice, running[name][0].row, sampling)  # raises for weights that are broken

@@ -49,10 +49,14 @@ def test_pictures_that_do_not_fit_are_named_before_the_engine_starts(make_data, 
 
 
 def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, monkeypatch):
-    """Row 1 by its tokens, row 2 by vLLM's own check, row 3 by the tokens that vLLM makes of its pictures."""
+    """Row 1 by its tokens, row 2 by vLLM's own check, row 3 by the tokens that vLLM makes of its pictures. Where vLLM's
+    process ends, the evaluation says so."""
 
     class Refused(Exception):
         """No ValueError, as vLLM's."""
+
+    class Dead(Exception):
+        """Raised by `step` once vLLM's process has ended."""
 
     class FakeEngine:
         def __init__(self):
@@ -64,6 +68,8 @@ def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, mon
             self.waiting.append(row)
 
         def step(self):
+            if not self.waiting:
+                raise Dead
             choice = SimpleNamespace(text="4", token_ids=[1], finish_reason="stop", cumulative_logprob=-1.0)
             tokens = {"3": [0] * 101}
             return [
@@ -72,6 +78,7 @@ def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, mon
             ]
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(exceptions=SimpleNamespace(VLLMError=Refused)))
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.exceptions", SimpleNamespace(EngineDeadError=Dead))
     monkeypatch.setattr(vllm_engine, "_parameters", lambda question, sampling: None)
     monkeypatch.setattr(VllmSampler, "_start", lambda self: SimpleNamespace(llm_engine=FakeEngine()))
     long = [{"role": "user", "content": "What is 1 + 1? " * 60}]
@@ -80,6 +87,8 @@ def test_prompts_that_training_leaves_out_are_not_asked(make_data, make_row, mon
     sampler = VllmSampler(TINY, questions, 100, Engine(prompt_tokens=100))
     groups = {group.row: len(group.responses) for group in sampler.generate(questions, Sampling(1, 0.0))}
     assert groups == {0: 1, 1: 0, 2: 0, 3: 0}
+    FakeEngine.add_request = lambda *request: None
+    mistake(lambda: list(sampler.generate(questions[:1], Sampling(1, 0.0))), "--gpu_memory_utilization, 0.85 now")
 
 
 def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
