@@ -297,7 +297,7 @@ _MEASURE = re.compile(
     rf"(?:(?:e| ?\* ?10\^|(?<![0-9.])10\^)\(?([-+]?[0-9]{{1,3}})\)?)?({_UNIT})?"
 ).fullmatch
 _SCALE, _PARTS = re.compile(r"(?<=[0-9]) ?([万萬亿億])(?![0-9])"), re.compile(r"([0-9]+)分之([0-9]+)")
-_VARIABLE = r"\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+"
+_VARIABLE = r"(?:\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+)'?(?:\([^()]*\))?"  # f(2), too
 _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 
 
@@ -319,4 +319,4 @@ def measure(text: str) -> Measure | None:
     value = Fraction(parts[0]) + Fraction(parts[1]) / Fraction(parts[2])
     value *= (-1 if sign == "-" else 1) * Fraction(10) ** int(exponent or 0)
     unit = (unit or "").strip()
-    return value, UNITS["same"].get(unit, unit), equation[1] or ""
+    return value, UNITS["same"].get(unit, unit), (equation[1] or "").replace(" ", "")
