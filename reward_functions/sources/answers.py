@@ -203,7 +203,7 @@ _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)"
 # 7.2e1, 72², 72 1/2, 5万, 5分之3, 5又2分之1; 5千克 is 5 of a unit
 _SCALED = rf"(?!千[克米瓦卡帕伏赫焦])[{UNITS['numerals']}]"
 _TIMES = r"(?!千[克米瓦卡帕伏赫焦]|百[分合货貨]|[万萬][用能])[百千万萬亿億]"
-_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
+_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^|[⁻ⁿ]|_[0-9(]| +[1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
 # A sign in words where a value begins; 负5场 are five lost games.
 _SIGN_IN_WORDS = rf"(?:minus|negative|{ANY['units']['minus']}) ?(?=\$?[0-9]+(?! ?[0-9场場局盘盤]))"
 _SIGNED = re.compile(rf"^- +|(?:^|(?<==)){_SIGN_IN_WORDS}", re.IGNORECASE)
