@@ -40,7 +40,7 @@ MAX_ANSWER = 1000  # characters
 END_MARKS = ("", "<|im_end|>", "<|endoftext|>")  # may follow the answer, where decoding keeps special tokens
 
 # Character normalisation: full-width forms and look-alike signs become ASCII.
-SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " "}
+SPELLINGS: dict[int, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0xA0: " ", 0x3002: "."}
 SPELLINGS |= {ord("{"): "[", ord("}"): "]"}
 SPELLINGS |= dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2013"), "-") | dict.fromkeys(map(ord, "÷∕⁄"), "/")
 SPELLINGS |= dict.fromkeys(map(ord, "×✕✖⋅·∙•∗xX"), "*")

@@ -203,7 +203,7 @@ _RUN = re.compile(rf"(?<![0-9A-Za-z_.])(-?)\$?(-?)({_GROUPED}|\.?[0-9][0-9.,]*)"
 # 7.2e1, 72², 72 1/2, 5万, 5分之3, 5又2分之1; 5千克 is 5 of a unit
 _SCALED = rf"(?!千[克米瓦卡帕伏赫焦])[{UNITS['numerals']}]"
 _TIMES = r"(?!千[克米瓦卡帕伏赫焦]|百[分合货貨]|[万萬][用能])[百千万萬亿億]"
-_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^| [1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
+_MORE_OF_IT = re.compile(rf"[eE][-+]?[0-9]|\^|[⁻ⁿ]|_[0-9(]| +[1-9][0-9]*/[0-9]| ?{_TIMES}|分之|又[0-9]").match
 # A sign in words where a value begins; 负5场 are five lost games.
 _SIGN_IN_WORDS = rf"(?:minus|negative|{ANY['units']['minus']}) ?(?=\$?[0-9]+(?! ?[0-9场場局盘盤]))"
 _SIGNED = re.compile(rf"^- +|(?:^|(?<==)){_SIGN_IN_WORDS}", re.IGNORECASE)
@@ -297,7 +297,7 @@ _MEASURE = re.compile(
     rf"(?:(?:e| ?\* ?10\^|(?<![0-9.])10\^)\(?([-+]?[0-9]{{1,3}})\)?)?({_UNIT})?"
 ).fullmatch
 _SCALE, _PARTS = re.compile(r"(?<=[0-9]) ?([万萬亿億])(?![0-9])"), re.compile(r"([0-9]+)分之([0-9]+)")
-_VARIABLE = r"\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+"
+_VARIABLE = r"(?:\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+)'?(?:\([^()]*\))?"  # f(2), too
 _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 
 
@@ -319,4 +319,4 @@ def measure(text: str) -> Measure | None:
     value = Fraction(parts[0]) + Fraction(parts[1]) / Fraction(parts[2])
     value *= (-1 if sign == "-" else 1) * Fraction(10) ** int(exponent or 0)
     unit = (unit or "").strip()
-    return value, UNITS["same"].get(unit, unit), equation[1] or ""
+    return value, UNITS["same"].get(unit, unit), (equation[1] or "").replace(" ", "")

@@ -13,11 +13,13 @@ _SAID = answers.ANY["options"]
 _OPTION = re.compile(
     rf"(?:(?:{_SAID['articles']}) )?(?:(?:{_SAID['words']}) ?:? ?)?"
     rf"(?:[(\[<{{]([A-Ja-j])[)\]>}}]|([A-J])(?![0-9A-Za-z])|([a-j])(?=\)))(?:{_SAID['behind']})?"
-    rf"(?:(?:(?<=[)\]>}}])|[.):,、]| [-–—](?= )| (?=\(|because |since ))[.:,]?(?! ?(?:{_SAID['no_text']})\b) ?(.*))?!?"
+    rf"(?:(?:(?<=[)\]>}}])|[.):,、]| [-–—](?= )| ?(?=\()| (?=because |since ))[.:,]?"
+    rf"(?! ?(?:{_SAID['no_text']})\b) ?(.*))?!?"
 ).fullmatch
 # Another option in an option's text; `A dog` and `Vitamin C` are none.
 _ANY_OPTION = re.compile(
-    r"[(\[][A-Ja-j][)\]]|(?<![^\W_])[B-J][.):]|(?:^|\b(?i:or|and|also|not|than) |[,/&] ?)[A-J](?![^\W_]|'| [a-z])"
+    r"[(\[][A-Ja-j][)\]]|(?<![^\W_])[B-J][.):]"
+    r"|(?:^(?:\(?(?:或者?|还有|可能是?|[和与與及]) ?)?|\b(?i:or|and|also|not|than) |[,/&] ?)[A-J](?![^\W_]|'| [a-z])"
 ).search
 _SEVERAL = re.compile(r"[A-H](?:(?:,| and| ?[和与與及])? ?[A-H])+|[①-⑳](?:(?:,|[和与與及])? ?[①-⑳])+").fullmatch
 _NO_OPTION = re.compile(r"[^A-H①-⑳]").sub
