@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 11
+VERSION = 12
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -214,7 +214,7 @@ class _Part:
             except RecipeError as error:
                 mistakes.add(error, record.place)
                 continue
-            if not shown and IMAGE_MARK in row["problem"]:
+            if not shown and any(IMAGE_MARK in message["content"] for message in row["prompt"]):
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)

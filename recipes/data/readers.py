@@ -185,7 +185,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
     truth = (isinstance(truth, list) and last_text(truth)) or truth  # a completion of TRL's: its text
     if own is not raw:
-        finished = {name: own[name] for name in raw}
+        finished = raw | {name: own[name] for name in ("reward_model", "extra_info") if name in raw}
         if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
             what = f"extra_info is {abbreviated(extra)}, not an object"
             raise RecipeError(what, fix='write an object, {"index": 0}, or rename the field')
@@ -227,7 +227,8 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
         return raw
     solution = extra.get("solution") if isinstance(extra, dict) else None
     opened = {"reward_model": model, **({"extra_info": extra} if "extra_info" in raw else {})}
-    return {"ground_truth": model["ground_truth"], "solution": solution, **raw, **opened}
+    truth = raw.get("ground_truth") if model["ground_truth"] in (None, "", [], {}) else None
+    return {"solution": solution, **raw, **opened, "ground_truth": model["ground_truth"] if truth is None else truth}
 
 
 def _chat(prompt: Any, column: str) -> list[Any] | None:

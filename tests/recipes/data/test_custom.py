@@ -368,6 +368,17 @@ def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, 
     assert prepared(*words, "engine=easyr1"), "EasyR1 reads neither"
 
 
+def test_rows_of_verl_with_columns_of_our_names_keep_them_and_their_truth(tmp_path):
+    """The reward's truth is that of `reward_model`, as where the file is not converted."""
+    own = {"data_source": "x", "reward_model": {"ground_truth": "7"}, "ground_truth": "a worked answer", "problem": 5}
+    (train, test), _ = made(Conversion((write(tmp_path, [{**own, "prompt": f"{i}?"} for i in range(4)]),)))
+    assert all({name: row[name] for name in own} == own for row in train + test)
+    for empty in None, "":
+        rows = [{**own, "reward_model": {"ground_truth": empty}, "prompt": f"{i}?"} for i in range(4)]
+        (train, test), _ = made(Conversion((write(tmp_path, rows),)))
+        assert {row["reward_model"]["ground_truth"] for row in train + test} == {"a worked answer"}
+
+
 def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_path, monkeypatch):
     """A folder stands for a set on a hub: `datasets` loads both in one way."""
     monkeypatch.chdir(tmp_path)
