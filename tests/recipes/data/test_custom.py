@@ -357,14 +357,16 @@ def test_rows_of_verl_keep_all_that_they_have_and_options_act_on_them(tmp_path, 
     ("change", "named"),
     [
         ({"extra_info": "from a book"}, "extra_info is 'from a book'"),
-        ({"reward_model": {"ground_truth": "5"}}, "the ground truth is text, and that of"),
+        ({"reward_model": {"ground_truth": "5"}}, "reward_model.ground_truth is text, and that of"),
+        ({"extra_info": {"marks": [1, "5"]}}, "extra_info.marks[] is text, and that of"),
+        ({"extra_info": {"marks": [-(2**63), 2**63]}}, "int too large"),
     ],
 )
 def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, change, named):
     rows = [{"data_source": "x", "prompt": f"{i}?", "reward_model": {"ground_truth": i}} for i in range(9)]
     rows[6] |= change
     words = ["--data", str(write(tmp_path, rows)), "--reward_func", "examples/custom_task/my_reward.py"]
-    assert "line 7" in mistake(lambda: prepared(*words), named).where
+    assert ("line 7" in mistake(lambda: prepared(*words), named).where) == (named != "int too large")
     assert prepared(*words, "engine=easyr1"), "EasyR1 reads neither"
 
 
