@@ -444,11 +444,13 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a parquet file."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
+        _object([(name, None) for name in pq.read_schema(path).names])
         for number, row in enumerate(read_rows(path, at_once=1024), 1):
             yield Place(str(path), number, "row"), row
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a column twice
         what = f"the file cannot be read as parquet: {first_line(error)}"
         mistakes.add(RecipeError(what, fix="make it again, or use JSON lines"), Place(str(path), 0))
 

@@ -122,6 +122,11 @@ def test_days_and_decimals_of_pandas_are_texts(tmp_path):
         assert read(tmp_path, "a.parquet")[0].ground_truth == truth
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array(["q"])] * 2, names=["prompt", "prompt"]), tmp_path / "twice.parquet")
+    assert "prompt is given twice" in mistake(lambda: read(tmp_path, "twice.parquet")).what
+
+
 def test_a_list_of_other_objects_is_a_text(tmp_path):
     for text in ('[{"name": "Ann", "role": "admin"}]', '[{"id": 1, "from": "London", "to": "Paris"}]'):
         (found,) = read(tmp_path, "a.jsonl", json.dumps({**GOOD, "prompt": text}))
