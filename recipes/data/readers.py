@@ -325,7 +325,7 @@ def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
         ("prompt", columns.prompt, "--prompt_key"),
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
-        alike = next((name for other in _SYNONYMS[ours] for name in free if name.casefold() == other), None)
+        alike = next((name for other in (ours, *_SYNONYMS[ours]) for name in free if name.casefold() == other), None)
         if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
             options.append(f"{option} {alike or 'COLUMN'}")
@@ -406,7 +406,7 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                         pass  # Excel's line that names the separator
                     elif any(cell.strip() for cell in cells) and not names:
                         names = [cell.strip() for cell in cells]
-                        _object([(name, None) for name in names])
+                        _object([(name, None) for name in names if name])  # Excel saves empty columns, too
                     elif len(cells) == len(names):
                         row = dict(zip(names, cells, strict=True))
                         yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row.items()}
