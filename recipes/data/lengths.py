@@ -82,7 +82,8 @@ def count_split(
                 texts = loaded.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True, tools=tools)
             except (TemplateError, TypeError, IndexError) as error:
                 what = f"the chat template refuses a prompt of the data: {error}"
-                raise RecipeError(what, where=str(path), fix="write the prompts as the template has them") from error
+                where = f"{path}, between rows {lengths.total()} and {lengths.total() + len(batch) - 1}, counted from 0"
+                raise RecipeError(what, where=where, fix="write the prompts as the template has them") from error
             encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths.update(len(ids) for ids in encoded["input_ids"])
             progress.advance(task, len(batch))
