@@ -130,12 +130,19 @@ def rows_file(rows: Any, folder: Path, image_key: str = "images") -> Path:
     """
     fix = "give a list of dictionaries, such as {'prompt': 'What is 17 + 25?', 'ground_truth': '42'}"
     lines = []
-    for number, row in enumerate(rows.to_dict("records") if hasattr(rows, "iterrows") else rows, 1):
+    if hasattr(rows, "iterrows"):
+        if twice := [*rows.columns[rows.columns.duplicated()]]:
+            raise RecipeError(f"the column {twice[0]} is given twice", where="the data frame", fix="rename or drop one")
+        rows = rows.to_dict("records")
+    for number, row in enumerate(rows, 1):
         try:
             if not isinstance(row, Mapping):
                 raise TypeError(f"it is a {type(row).__name__}, not a dictionary")
+            if any(isinstance(row.get(name), bytes) for name in ("prompt", "ground_truth")):
+                raise TypeError("its prompt or ground_truth is bytes, of which decode() makes a text")
             row = {name: _absolute(value, name in (image_key, *PICTURES)) for name, value in row.items()}
             lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
+            lines[-1].encode()  # a half of a surrogate pair cannot be written
         except (TypeError, ValueError) as error:
             raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
     if not lines:
@@ -171,9 +178,11 @@ def _plain(value: Any) -> Any:
     """A value that JSON does not have, as one that it has. Raises TypeError."""
     if hasattr(value, "getbands"):
         value = encoded(value)
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if hasattr(value, "tolist"):
+        if getattr(getattr(value, "dtype", None), "kind", "") == "M":
+            value = value.astype("M8[us]")  # NumPy gives times in nanoseconds as whole numbers
         return value.tolist()
     if isinstance(value, Decimal | Path):
         return str(value)

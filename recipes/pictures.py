@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from recipes.errors import RecipeError, abbreviated
+from recipes.errors import RecipeError, abbreviated, first_line
 from recipes.files import write_json
 from recipes.model_files import read_json
 
@@ -105,21 +105,19 @@ def check(picture: Any, decode: bool = True) -> None:
 
     Without `decode` only the file's checksums are verified; the image cannot be used then.
     """
-    from PIL import Image
-
     sides = picture.size
     if max(sides) > MOST_RATIO * min(sides):
         raise ValueError(f"{sides[0]} x {sides[1]} pixels, and engines take no picture flatter than {MOST_RATIO}:1")
-    _check_shown(picture)
     try:
+        _check_shown(picture)
         if decode:
             eighth = max(sides[0] // 8, 1), max(sides[1] // 8, 1)
             picture.draft("RGB", eighth)  # of a JPEG, all is read and an eighth computed
             picture.load()
         else:
             picture.verify()
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(str(error)) from error
+    except Exception as error:  # Pillow's decoders raise IndexError, TypeError and others on broken bytes
+        raise ValueError(first_line(error)) from error
 
 
 def _check_shown(picture: Any) -> None:
@@ -159,7 +157,7 @@ def usable(data: bytes) -> bytes:
 
     picture = open_image(data)
     check(picture)
-    with suppress(SyntaxError, struct.error, OSError, ValueError):  # an EXIF that cannot be read turns nothing
+    with suppress(SyntaxError, struct.error, OSError, ValueError, TypeError):  # a broken EXIF turns nothing
         if picture.getexif().get(ORIENTATION) in range(2, 9):
             kind, picture = picture.format, ImageOps.exif_transpose(open_image(data))
             if kind in ("JPEG", "MPO"):

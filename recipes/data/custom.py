@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from rich.progress import Progress
 
-VERSION = 11
+VERSION = 12
 """Version of the conversion; raise it when the same file would give other rows."""
 HELD_OUT = "in_validation_data"
 """The reason code of training rows that are dropped because the validation data have their prompt or image too."""
@@ -169,6 +169,18 @@ def _compiled(path: Path) -> Template:
 
 
 KINDS = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+OBJECTS = ("reward_model", "extra_info")  # of verl's rows
+
+
+def _kinds(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """The name of every value in an object, such as `.extra_info.levels[]`, with its kind."""
+    if kind := KINDS.get(type(value)):
+        yield name, kind
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _kinds(each, f"{name}.{key}")
+    for each in value if isinstance(value, list) else ():
+        yield from _kinds(each, f"{name}[]")
 
 
 class _Part:
@@ -195,7 +207,7 @@ class _Part:
         system = _text(conversion.system_prompt, "data.system_prompt") if conversion.system_prompt else ""
         template = _compiled(conversion.template) if conversion.template else None
         places: dict[str, Place] = {}
-        kinds: dict[str, Place] = {}  # of verl's truths, which are a column of one type
+        kinds: dict[str, tuple[str, Place]] = {}  # of the values in verl's objects, each a column of one type
         marked: list[Place] = []
         for record in progress.track(records(files, mistakes), description="reading"):
             try:
@@ -205,16 +217,15 @@ class _Part:
                 if record.id and (other := places.setdefault(record.id, record.place)) is not record.place:
                     raise RecipeError(f"the id {record.id!r} is that of {other} as well", fix=ID_HINT)
                 finished = record.finished if conversion.columns.engine == "verl" else None
-                if finished and (kind := KINDS.get(type(finished["reward_model"]["ground_truth"]))):
-                    kinds.setdefault(kind, record.place)
-                    first, place = next(iter(kinds.items()))
+                for name, kind in _kinds({own: row.get(own) for own in OBJECTS}) if finished else ():
+                    first, place = kinds.setdefault(name, (kind, record.place))
                     if kind != first:
-                        what = f"the ground truth is {kind}, and that of {place} is {first}"
-                        raise RecipeError(what, fix='give all truths one type, for instance text: "5"')
+                        what = f"{name[1:]} is {kind}, and that of {place} is {first}"
+                        raise RecipeError(what, fix='give it one type in all rows, for instance text: "5"')
             except RecipeError as error:
                 mistakes.add(error, record.place)
                 continue
-            if not shown and IMAGE_MARK in row["problem"]:
+            if not shown and any(IMAGE_MARK in message["content"] for message in row["prompt"]):
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
@@ -501,7 +512,7 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
     if recipe.engine == "easyr1":
         return True
     message = getattr(schema.field(prompt_column(recipe)).type, "value_type", None)
-    objects = [field.type for field in schema if field.name in ("reward_model", "extra_info")]
+    objects = [field.type for field in schema if field.name in OBJECTS]
     if not isinstance(message, pa.StructType) or not all(isinstance(kind, pa.StructType) for kind in objects):
         return False
     return message.get_field_index("content") >= 0 and message.field("content").type in (pa.string(), pa.large_string())

@@ -73,7 +73,13 @@ def count_split(
         kept = path.with_name(f"{path.stem}.tokens-{digest.hexdigest()[:12]}.json")
     if kept and kept.is_file():
         return Counter({int(length): count for length, count in json.loads(kept.read_text()).items()})
+    from transformers import PreTrainedTokenizerFast
+
     lengths, loaded = Counter[int](), chat_tokenizer(tokenizer, chat_template, trust_remote_code=trust_remote_code)
+    is_own = not getattr(loaded, "is_fast", False) or type(loaded)._encode_plus != PreTrainedTokenizerFast._encode_plus
+    if fast := None if is_own else loaded.backend_tokenizer:
+        fast.no_truncation()
+        fast.no_padding()
     with progress_bar() as progress, pq.ParquetFile(path) as file:
         task = progress.add_task("tokens", total=file.metadata.num_rows)
         for batch in file.iter_batches(BATCH, columns=["prompt"]):
@@ -82,9 +88,13 @@ def count_split(
                 texts = loaded.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True, tools=tools)
             except (TemplateError, TypeError, IndexError) as error:
                 what = f"the chat template refuses a prompt of the data: {error}"
-                raise RecipeError(what, where=str(path), fix="write the prompts as the template has them") from error
-            encoded = loaded(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
-            lengths.update(len(ids) for ids in encoded["input_ids"])
+                where = f"{path}, between rows {lengths.total()} and {lengths.total() + len(batch) - 1}, counted from 0"
+                raise RecipeError(what, where=where, fix="write the prompts as the template has them") from error
+            if fast:  # 40% of the time goes into where in the text each token stands, which nobody asks for
+                encoded = fast.encode_batch_fast(texts, add_special_tokens=False)
+            else:
+                encoded = loaded(texts, add_special_tokens=False, verbose=False)["input_ids"]
+            lengths.update(map(len, encoded))
             progress.advance(task, len(batch))
     if kept:
         write_whole(kept, json.dumps(dict(sorted(lengths.items()))))

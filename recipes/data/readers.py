@@ -185,7 +185,7 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     truth, solution, finished = given.get(columns.ground_truth), given.get("solution", ""), None
     truth = (isinstance(truth, list) and last_text(truth)) or truth  # a completion of TRL's: its text
     if own is not raw:
-        finished = {name: own[name] for name in raw}
+        finished = raw | {name: own[name] for name in ("reward_model", "extra_info") if name in raw}
         if columns.engine == "verl" and not isinstance(extra := own.get("extra_info"), dict | None):
             what = f"extra_info is {abbreviated(extra)}, not an object"
             raise RecipeError(what, fix='write an object, {"index": 0}, or rename the field')
@@ -227,7 +227,8 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
         return raw
     solution = extra.get("solution") if isinstance(extra, dict) else None
     opened = {"reward_model": model, **({"extra_info": extra} if "extra_info" in raw else {})}
-    return {"ground_truth": model["ground_truth"], "solution": solution, **raw, **opened}
+    truth = raw.get("ground_truth") if model["ground_truth"] in (None, "", [], {}) else None
+    return {"solution": solution, **raw, **opened, "ground_truth": model["ground_truth"] if truth is None else truth}
 
 
 def _chat(prompt: Any, column: str) -> list[Any] | None:
@@ -324,7 +325,7 @@ def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
         ("prompt", columns.prompt, "--prompt_key"),
         ("ground_truth", columns.ground_truth, "--answer_key"),
     ):
-        alike = next((name for other in _SYNONYMS[ours] for name in free if name.casefold() == other), None)
+        alike = next((name for other in (ours, *_SYNONYMS[ours]) for name in free if name.casefold() == other), None)
         if theirs not in there and (ours == "prompt" or columns.truth_needed or alike or theirs != ours):
             missing.append(theirs)
             options.append(f"{option} {alike or 'COLUMN'}")
@@ -405,7 +406,7 @@ def read_csv(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
                         pass  # Excel's line that names the separator
                     elif any(cell.strip() for cell in cells) and not names:
                         names = [cell.strip() for cell in cells]
-                        _object([(name, None) for name in names])
+                        _object([(name, None) for name in names if name])  # Excel saves empty columns, too
                     elif len(cells) == len(names):
                         row = dict(zip(names, cells, strict=True))
                         yield place, {name: _cell(name, cell, mistakes.columns) for name, cell in row.items()}
@@ -443,11 +444,13 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a parquet file."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
+        _object([(name, None) for name in pq.read_schema(path).names])
         for number, row in enumerate(read_rows(path, at_once=1024), 1):
             yield Place(str(path), number, "row"), row
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a column twice
         what = f"the file cannot be read as parquet: {first_line(error)}"
         mistakes.add(RecipeError(what, fix="make it again, or use JSON lines"), Place(str(path), 0))
 

@@ -333,9 +333,9 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
                             row["extra_info"][ID] = row[ID]
             try:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
-            except pa.ArrowException as error:  # other types in later rows, an object without keys
+            except (pa.ArrowException, OverflowError) as error:  # other types in later rows, more than 64 bits
                 what, where = f"parquet cannot hold rows: {error}", f"{path}, rows {count} to {count + len(group) - 1}"
-                raise RecipeError(what, where=where, fix="use one type a key") from error
+                raise RecipeError(what, where=where, fix="use one type a key, and text for numbers so large") from error
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema

@@ -90,13 +90,13 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
     for row, record in enumerate(islice(read_rows(path, ["images"], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
         if row not in waiting:
             continue
-        images = tuple(image["bytes"] for image in record["images"] or ())
+        images = tuple(file for one in record["images"] or () if isinstance(one, dict) and (file := one.get("bytes")))
         question = waiting[row]
         if len(images) != question.image_count:
             raise RecipeError(
-                f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images",
+                f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images in bytes",
                 where=f"{path}, row {row}",
-                fix="prepare the data again",
+                fix=f"give the row one image for each {IMAGE_MARK}, with the bytes of its file",
             )
         yield replace(question, images=images)
 

@@ -73,7 +73,7 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
-    parts, marked, hidden = {}, Counter[str](), Counter[str]()
+    parts, marked, hidden, unfilled, unasked = {}, Counter[str](), Counter[str](), 0, 0
     truths, twofold = dict[tuple[str, int], tuple[int, str]](), dict[tuple[str, int], str]()  # by source and prompt
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
@@ -83,13 +83,16 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
             column, image_key = prompt_column(recipe), recipe.data.image_key
             used = {*engine_columns(recipe), column, image_key, "data_source", "reward_model", "extra_info", *SHOWN}
             for row in read_rows(key.path, tuple(used), at_once=256):
-                texts = [str(message.get("content")) for message in chat_of(row.get(column), "")]
+                chat = chat_of(row.get(column), "")
+                texts = [str(message.get("content")) for message in chat]
+                unasked += not chat or chat[-1].get("role") not in ("user", "tool") or not texts[-1].strip()
                 held = [_held(image) for image in row.get(image_key) or ()]
                 pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
                 asked = str(row.get("data_source")), found.add("", texts, pictures)
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
                 unshown = _hidden(row | {image_key: None}, "\n".join(texts))
                 hidden.update(unshown)
+                unfilled += not pictures and IMAGE_MARK in "\n".join(texts) and "image" not in str(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
                 if own is None or unshown:
@@ -107,6 +110,11 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     for example in [*twofold.values()][:1]:
         fix = "leave the wrong row out, or give one row all right answers where its data source takes a list"
         remarks.append(f"{counted(len(twofold), 'prompt')} with different ground truths, such as {example}; {fix}")
+    if unasked:
+        remarks.append(f"{counted(unasked, 'prompt')} without a message, or whose last is empty or not the user's")
+    if unfilled:
+        what = f"{counted(unfilled, 'prompt')} with {IMAGE_MARK} and without images"
+        remarks.append(f"{what}: the model reads this as text; --image_key names the column of images")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
         fix = f"--image_key {name} can" if name.startswith("image") else fix

@@ -161,10 +161,23 @@ def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
     assert file != rows_file([*rows, *rows], tmp_path)
     (record,) = records([file], Mistakes())
     assert (record.ground_truth, len(record.images)) == ("2", 1)
+    days = np.array(["2024-05-01", "NaT"], "datetime64[ns]")
+    others = {"seconds": np.timedelta64(3, "ns"), "sha": b"ab", "view": memoryview(b"ab")}
+    assert json.loads(rows_file([{"day": days[0], "days": days, **others}], tmp_path).read_text()) == {
+        "day": "2024-05-01",
+        "days": ["2024-05-01", None],
+        "seconds": 3,
+        "sha": "YWI=",
+        "view": "YWI=",
+    }
     for wrong, named in [
         ([], "no rows"),
         ([{"prompt": object()}], "row 1"),
         ({"train": rows}, "row 1"),
         (["a"], "row 1"),
+        ([{"prompt": b"1 + 1 ="}], "decode()"),
+        ([{"prompt": "1 + 1 =", "ground_truth": b"2"}], "decode()"),
+        ([{"prompt": "\ud83d"}], "row 1"),
+        (pandas.DataFrame([["q", "1", "2"]], columns=["prompt", "answer", "answer"]), "answer is given twice"),
     ]:
         mistake(lambda wrong=wrong: rows_file(wrong, tmp_path), named)

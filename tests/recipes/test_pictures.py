@@ -67,6 +67,7 @@ def test_each_form_gives_the_file(tmp_path, image):
         (encoded(Image.new("I;16", (64, 48), 3000)), "I;16"),
         (encoded(Image.new("F", (64, 48)), "TIFF"), "mode is F"),
         (GIF, "2 frames"),
+        (GIF[:80], "cannot be used"),
     ],
     ids=lambda value: repr(value)[:20],
 )

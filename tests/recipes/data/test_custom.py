@@ -357,15 +357,28 @@ def test_rows_of_verl_keep_all_that_they_have_and_options_act_on_them(tmp_path, 
     ("change", "named"),
     [
         ({"extra_info": "from a book"}, "extra_info is 'from a book'"),
-        ({"reward_model": {"ground_truth": "5"}}, "the ground truth is text, and that of"),
+        ({"reward_model": {"ground_truth": "5"}}, "reward_model.ground_truth is text, and that of"),
+        ({"extra_info": {"marks": [1, "5"]}}, "extra_info.marks[] is text, and that of"),
+        ({"extra_info": {"marks": [-(2**63), 2**63]}}, "int too large"),
     ],
 )
 def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, change, named):
     rows = [{"data_source": "x", "prompt": f"{i}?", "reward_model": {"ground_truth": i}} for i in range(9)]
     rows[6] |= change
     words = ["--data", str(write(tmp_path, rows)), "--reward_func", "examples/custom_task/my_reward.py"]
-    assert "line 7" in mistake(lambda: prepared(*words), named).where
+    assert ("line 7" in mistake(lambda: prepared(*words), named).where) == (named != "int too large")
     assert prepared(*words, "engine=easyr1"), "EasyR1 reads neither"
+
+
+def test_rows_of_verl_with_columns_of_our_names_keep_them_and_their_truth(tmp_path):
+    """The reward's truth is that of `reward_model`, as where the file is not converted."""
+    own = {"data_source": "x", "reward_model": {"ground_truth": "7"}, "ground_truth": "a worked answer", "problem": 5}
+    (train, test), _ = made(Conversion((write(tmp_path, [{**own, "prompt": f"{i}?"} for i in range(4)]),)))
+    assert all({name: row[name] for name in own} == own for row in train + test)
+    for empty in None, "":
+        rows = [{**own, "reward_model": {"ground_truth": empty}, "prompt": f"{i}?"} for i in range(4)]
+        (train, test), _ = made(Conversion((write(tmp_path, rows),)))
+        assert {row["reward_model"]["ground_truth"] for row in train + test} == {"a worked answer"}
 
 
 def test_what_names_data_is_a_pattern_a_name_with_a_comma_or_a_set_of_a_hub(tmp_path, monkeypatch):

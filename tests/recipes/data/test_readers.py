@@ -52,6 +52,8 @@ def facts(found):
         ("excel.csv", "prompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
         ("sep.csv", "sep=;\nprompt;ground_truth;data_source\n" + 2 * "What is 1 + 1?;2;math_reasoning\n"),
         ("trl.jsonl", 2 * f"{json.dumps({**GOOD, 'ground_truth': [{'role': 'assistant', 'content': '2'}]})}\n"),
+        ("empty.csv", "prompt,ground_truth,data_source,,\n" + 2 * "What is 1 + 1?,2,math_reasoning,,\n"),
+        ("index.csv", ",Unnamed: 0,prompt,ground_truth,data_source\n" + 2 * "0,0,What is 1 + 1?,2,math_reasoning\n"),
         ("a.tsv", "prompt\tground_truth\tdata_source\n\n" + 2 * "What is 1 + 1?\t2\tmath_reasoning\n"),
         ("nan.jsonl", 2 * f'{LINE[:-1]}, "level": NaN}}\n'),
         ("repr.csv", "prompt,ground_truth,data_source\n" + 2 * f'"{CHAT}",2,math_reasoning\n'),
@@ -107,6 +109,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
         ("a.arrow", LINE, "to_parquet"),
         ("a.jsonl", json.dumps({**GOOD, "ground_truth": float("inf")}), "write it as text"),
         ("a.jsonl", '{"题目": "1 + 1 = ?", "答案": "2"}', "--prompt_key 题目 --answer_key 答案"),
+        ("a.csv", "Prompt,Ground_Truth\nq,1\n", "--prompt_key Prompt --answer_key Ground_Truth"),
         ("a.jsonl", json.dumps({**GOOD, "images": ["a.png"], "prompt": [{**CHAT[0], "content": PICTURE}]}), "one of"),
     ],
 )
@@ -120,6 +123,11 @@ def test_days_and_decimals_of_pandas_are_texts(tmp_path):
     for stored, truth in ((pandas.Timestamp("2024-05-01"), "2024-05-01"), (Decimal("0.50"), "0.50")):
         pandas.DataFrame([{**GOOD, "ground_truth": stored}]).to_parquet(tmp_path / "a.parquet")
         assert read(tmp_path, "a.parquet")[0].ground_truth == truth
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array(["q"])] * 2, names=["prompt", "prompt"]), tmp_path / "twice.parquet")
+    assert "prompt is given twice" in mistake(lambda: read(tmp_path, "twice.parquet")).what
 
 
 def test_a_list_of_other_objects_is_a_text(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from recipes.evaluation.models import find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.questions import load_questions
+from recipes.evaluation.questions import load_questions, with_images
 from tests.mistakes import mistake
 
 
@@ -78,3 +78,13 @@ def test_questions_with_images_are_the_same_by_id_too(make_data, make_row):
     rows = [make_row(0, prompt=prompt, id=id, images=[{"bytes": b""}]) for id in ids]
     keys = [question.key for question in load_questions(make_data(rows=rows))]
     assert (keys[0] == keys[2], len(set(keys))) == (True, 4)
+
+
+def test_a_picture_without_bytes_is_an_error_of_its_row(make_data, make_row):
+    prompt = [{"role": "user", "content": "<image>How many?"}]
+    rows = [make_row(0, prompt=prompt, images=each) for each in ([{"bytes": b"a"}, None], [{"bytes": None}])]
+    questions = with_images(path := make_data(rows=rows), load_questions(path))
+    assert next(questions).images == (b"a",)
+    assert "row 1" in mistake(lambda: next(questions), "0 images in bytes").where
+    rows = [make_row(0, prompt=prompt, images=[b"a"])]
+    mistake(lambda: next(with_images(path := make_data(rows=rows), load_questions(path))), "0 images in bytes")

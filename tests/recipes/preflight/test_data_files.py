@@ -57,6 +57,29 @@ def test_a_question_with_two_ground_truths(make, files, last, differs):
     assert not differs or (lines[0].startswith("1 prompt ") and "'24' and '25'; leave" in lines[0])
 
 
+@pytest.mark.parametrize(
+    ("chat", "named"),
+    [
+        ([], "4 prompts without a message"),
+        ([{"role": "user", "content": " "}], "4 prompts without a message"),
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "not the user's"),
+        ([{"role": "system", "content": ""}, {"role": "user", "content": "a"}], ""),
+        ([{"role": "assistant", "content": ""}, {"role": "tool", "content": "a"}], ""),
+        ([{"role": "user", "content": "<image>a"}], "4 prompts with <image> and without images: the model reads"),
+    ],
+)
+def test_prompts_that_ask_nothing_or_show_nothing_are_counted(make, files, chat, named):
+    kind = pq.read_schema(files / "test.parquet").field("prompt").type
+    table = pq.read_table(files / "test.parquet").drop_columns(["prompt"])
+    table = table.append_column("prompt", pa.array([chat] * table.num_rows, kind))
+    pq.write_table(table, files / "test.parquet")
+    found = [remark for remark in data_files.check_data(make()) if "without" in remark or "whose" in remark]
+    assert (len(found), "".join(found).count(named or "none")) == (bool(named), bool(named))
+    pq.write_table(table.append_column("image", pa.array(["a.png"] * len(table))), files / "test.parquet")
+    found = [remark for remark in data_files.check_data(make()) if "image" in remark]
+    assert len(found) == 1, "one remark for one mistake"
+
+
 def test_rows_of_easyr1_may_have_a_text_for_extra_info(make, files):
     for name in ("train", "test"):
         change(files / f"{name}.parquet", "extra_info", "from a book")
