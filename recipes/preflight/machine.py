@@ -59,6 +59,7 @@ def check_gpus(recipe: Recipe) -> list[str]:
                 "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             )
         fix += f"; --gpus {wanted}x80 with --plan or --dry_run plans for GPUs that are elsewhere"
+        has += f" within CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}" * (visible_gpus({}) > gpus)
         raise recipe.error(f"{key} is {wanted}, but this machine has {has}", fix, key)
     return []
 
