@@ -228,10 +228,10 @@ def _holds(recipe: Recipe, key: str, values: Any) -> bool:
 
 
 def _value(recipe: Recipe, key: str) -> Any:
-    """The value of a recipe's key or of verl's; one that is handed to verl past the recipe's key counts."""
-    given, leaf = native(recipe), leaves(Recipe).get(key)
+    """The value of a recipe's key or of an engine's; one that is handed to the engine past the recipe's key counts."""
+    given, leaf = native(recipe) | recipe.easyr1, leaves(Recipe).get(key)
     past = next((given[name] for name in (key, *(leaf.info.verl if leaf else ())) if name in given), None)
-    return past if past is not None else recipe.value(key) if leaf else verl_defaults().get(key)
+    return past if past is not None else recipe.value(key) if leaf else (easyr1_defaults() | verl_defaults()).get(key)
 
 
 def _switched_off(recipe: Recipe) -> dict[str, str]:

@@ -86,6 +86,14 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("critic.optim.lr=1e-5", "algorithm.adv_estimator is grpo"),
         ("+algorithm.adv_estimator=gae critic.optim.lr=1e-5", ""),
         ("distillation.distillation_loss.loss_mode=k1", "distillation.enabled is false"),
+        ("ENGINE=easyr1 algorithm.kl_horizon=500", "algorithm.kl_type is fixed"),
+        ("ENGINE=easyr1 algorithm.use_kl_loss=false algorithm.kl_type=adaptive algorithm.kl_target=0.2", ""),
+        ("ENGINE=easyr1 algorithm.use_kl_loss=true algorithm.kl_type=adaptive", "algorithm.use_kl_loss is true"),
+        (
+            "ENGINE=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_dual=5",
+            "worker.actor.loss_type is cispo",
+        ),
+        ("ENGINE=easyr1 worker.ref.offload.offload_optimizer=true", "a reference has no optimiser"),
         ("RECIPES_PATCHES=false worker.actor.recompute_old_log_probs=true", "trainer.patches is false"),
     ],
 )
