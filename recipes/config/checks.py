@@ -194,9 +194,11 @@ def _idle(recipe: Recipe) -> Iterator[str]:
 
 
 def _says_something(recipe: Recipe, path: str) -> bool:
-    """Return whether a value asks for anything; a file may repeat a default."""
-    leaf = leaves(Recipe).get(path)
-    return not leaf or recipe.value(path) not in ((None,) if recipe.source_of(path).by_user else (None, leaf.default))
+    """Return whether a value asks for anything; a file may repeat a default, and all may repeat an engine's."""
+    if leaf := leaves(Recipe).get(path):
+        return recipe.value(path) not in ((None,) if recipe.source_of(path).by_user else (None, leaf.default))
+    name = _bare(path).lstrip("+")
+    return _value(recipe, name) not in (None, (easyr1_defaults() | verl_defaults()).get(name))
 
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:

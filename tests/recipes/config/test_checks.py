@@ -83,7 +83,7 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("data.shuffle=false SEED=3", ""),  # also vLLM's
         ("worker.actor.loss_type=sapo CLIP_RATIO_HIGH=0.4", "worker.actor.loss_type is sapo"),
         ("ADV_ESTIMATOR=rloo NORM_ADV_BY_STD=false", "algorithm.adv_estimator is rloo"),
-        ("critic.optim.lr=1e-5", "algorithm.adv_estimator is grpo"),
+        ("critic.optim.lr=2e-5", "algorithm.adv_estimator is grpo"),
         ("+algorithm.adv_estimator=gae critic.optim.lr=1e-5", ""),
         ("distillation.distillation_loss.loss_mode=k1", "distillation.enabled is false"),
         ("ENGINE=easyr1 algorithm.kl_horizon=500", "algorithm.kl_type is fixed"),
@@ -94,6 +94,33 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
             "worker.actor.loss_type is cispo",
         ),
         ("ENGINE=easyr1 worker.ref.offload.offload_optimizer=true", "a reference has no optimiser"),
+        ("VAL_FREQ=-1 VAL_BEFORE_TRAIN=false worker.rollout.val_override_config.n=4", "trainer.val_freq is -1"),
+        ("VAL_FREQ=-1 VAL_BEFORE_TRAIN=false VAL_BATCH_SIZE=4", "trainer.val_freq is -1"),
+        ("VAL_FREQ=-1 worker.rollout.val_override_config.n=4", ""),
+        ("ENGINE=easyr1 VAL_FREQ=-1 VAL_BEFORE_TRAIN=false worker.rollout.val_override_config.n=4", ""),
+        ("VAL_FILES=a.parquet VAL_SHARE=0.2", "since data.val_files is"),
+        ("VAL_FILES= VAL_SHARE=0.2", ""),
+        ("data.custom_cls.name=Rows", "data.custom_cls.path is null"),
+        ("algorithm.rollout_correction.rollout_is_threshold=3.0", "rollout_is is null"),
+        (
+            "worker.rollout.calculate_log_probs=false algorithm.rollout_correction.rollout_is=token",
+            "log_probs is false",
+        ),
+        (
+            "algorithm.rollout_correction.bypass_mode=true algorithm.rollout_correction.rollout_rs=token_k1",
+            "mode is true",
+        ),
+        ("algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=3.0", ""),
+        (
+            "trainer.use_v1=false algorithm.rollout_correction.bypass_mode=true "
+            "algorithm.rollout_correction.rollout_is=token",
+            "",
+        ),
+        ("algorithm.rollout_correction.rollout_rs_threshold=null", ""),
+        ("LORA_RANK=0 actor_rollout_ref.rollout.layered_summon=false", ""),
+        ("algorithm.rollout_correction.loss_type=reinforce", "trainer.use_v1 is true"),
+        ("actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend=fa3", "worker.rollout.name is vllm"),
+        ("LORA_RANK=0 actor_rollout_ref.rollout.layered_summon=true", "worker.actor.model.lora.rank is 0"),
         ("RECIPES_PATCHES=false worker.actor.recompute_old_log_probs=true", "trainer.patches is false"),
     ],
 )
