@@ -44,6 +44,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", "algorithm.kl_loss_coef"),
         ("algorithm.filter_key=accuracy", "algorithm.online_filtering"),
         ("worker.actor.model.lora.alpha=16", "worker.actor.model.lora.rank"),
+        ("trainer.val_before_train=false trainer.val_only=true", "trainer.val_before_train"),
     ],
 )
 def test_what_does_not_fit_names_its_key_its_layer_and_what_fits(resolve, arguments, fix):
