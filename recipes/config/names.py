@@ -183,6 +183,8 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if value != "async":
             raise ValueError("leave it out: async is the only mode that this version of verl has")
         return None
+    if name == "actor_rollout_ref.actor.optim.warmup_style":  # verl's older name of the scheduler, which wins
+        return {} if value is None else {"worker.actor.optim.lr_scheduler_type": value}
     if name == CONTENTS:
         trainers = [part for part in (value if isinstance(value, list) else ()) if part != "hf_model"]
         if trainers not in (["model"], ["model", "optimizer", "extra"]):

@@ -73,6 +73,8 @@ def test_every_other_name_passes_through_or_is_refused_with_the_key_that_acts():
             {f"{VALIDATION}.temperature": 0.6},
         ),
         (["data.mm_processor_kwargs={min_pixels: 900}"], {"data.min_pixels": 900}),
+        (["actor_rollout_ref.actor.optim.warmup_style=constant"], {"worker.actor.optim.lr_scheduler_type": "constant"}),
+        (["actor_rollout_ref.actor.optim.warmup_style=null"], {"worker.actor.optim.lr_scheduler_type": "cosine"}),
         (["+actor_rollout_ref.model.override_config.a=1"], {"worker.actor.model.override_config": {"a": 1}}),
         ([f"+{LOSS}=dro"], {"verl": {f"+{LOSS}": "dro"}}),
         (["actor_rollout_ref.rollout.response_length=9", "data.max_response_length=9"], {"verl": {}}),
