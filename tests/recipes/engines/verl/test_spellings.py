@@ -90,6 +90,8 @@ def test_names_that_make_a_key_together_and_values_that_only_verl_knows(argument
         ("verl={data: {train_batch_size: 4}}", "write verl.KEY=value"),
         ("actor_rollout_ref.rollout.mode=sync", "leave it out"),
         ("actor_rollout_ref.rollout.val_kwargs.do_sample=true", f"give {VALIDATION}.temperature"),
+        ("actor_rollout_ref.rollout.do_sample=false", "set worker.rollout.temperature"),
+        ("actor_rollout_ref.actor.checkpoint.async_save=true", "leave it out"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "micro_batch_size_per_device_for_update"),
         ("actor_rollout_ref.actor.optim.total_training_steps=7", "trainer.max_steps"),
         ("actor_rollout_ref.actor.use_torch_compile=false", "actor.fsdp_config.use_torch_compile"),
