@@ -101,6 +101,11 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("ENGINE=easyr1 VAL_FREQ=-1 VAL_BEFORE_TRAIN=false worker.rollout.val_override_config.n=4", ""),
         ("VAL_FILES=a.parquet VAL_SHARE=0.2", "since data.val_files is"),
         ("VAL_FILES= VAL_SHARE=0.2", ""),
+        ("transfer_queue.backend.SimpleStorage.num_data_storage_units=2", ""),
+        (
+            "trainer.use_v1=false transfer_queue.backend.SimpleStorage.num_data_storage_units=2",
+            "trainer.use_v1 is false",
+        ),
         ("data.custom_cls.name=Rows", "data.custom_cls.path is null"),
         ("algorithm.rollout_correction.rollout_is_threshold=3.0", "rollout_is is null"),
         (
