@@ -99,7 +99,9 @@ class Options:
 
     @property
     def task(self) -> str:
-        """The task that is named, or "". Raises RecipeError for more than one."""
+        """The task that is named, or "". Raises RecipeError for more than one, and for both modes."""
+        if set(MODES) <= {*(self.arguments or ())}:
+            raise RecipeError(f"{' and '.join(MODES)} are two modes", where="the arguments", fix="name one of the two")
         tasks = [argument for argument in self.arguments or () if argument not in MODES and "=" not in argument]
         if strange := [each for each in tasks[1:] if not each.endswith((".yaml", ".yml"))]:
             raise RecipeError(
