@@ -95,7 +95,7 @@ def followed(name: str) -> str | None:
 def refusal(name: str) -> str:
     """The advice instead of a name of verl's that is refused; empty where it is not."""
     decided = innermost(table(NAMES)["instead"], name) or ""
-    unread = not decided and name in table(UNREAD)["names"]
+    unread = not decided and not {name, *groups(name)}.isdisjoint(table(UNREAD)["names"])
     return "leave it out: nothing in this version of verl reads it" if unread else decided
 
 
