@@ -103,7 +103,7 @@ def _shares(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
-    """One response per prompt where responses are compared.
+    """One response per prompt where responses are compared, and bounds that drop every group.
 
     With one response, EasyR1's online filtering would drop groups by their mean, and verl's would drop none.
     """
@@ -114,6 +114,10 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
         what = f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}"
         fix = "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group)
         yield recipe.error(what, fix, "worker.rollout.n", key)
+    low, high = "algorithm.filter_low", "algorithm.filter_high"
+    if filters and recipe.value(low) >= recipe.value(high):
+        what = f"no group's mean is above {low} {recipe.value(low)} and below {high} {recipe.value(high)}"
+        yield recipe.error(what, "exchange them, or leave them out", low, high)
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
