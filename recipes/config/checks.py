@@ -18,7 +18,7 @@ from recipes.settings import NATIVES, flatten, groups, innermost
 from recipes.yaml_text import flow
 
 SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"
-WINDOW = "actor_rollout_ref.rollout.max_model_len"
+WINDOW, EASYR1_WINDOW = "actor_rollout_ref.rollout.max_model_len", "worker.rollout.max_model_len"
 _GPUS = "trainer.n_gpus_per_node"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
@@ -121,7 +121,7 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
-    """Token limits that are too low for one sequence of full length."""
+    """Token limits, and windows of vLLM, that are too low for one sequence of full length."""
     needs: dict[str, int] = {}
     if recipe.worker.actor.dynamic_batching:
         needs["worker.actor.max_token_len_per_device"] = ceil(recipe.longest / recipe.worker.actor.ulysses_size)
@@ -134,6 +134,11 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
             what = f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens"
             lengths = "data.max_prompt_length", "data.max_response_length"
             yield recipe.error(what, f"set {key} to {needed} or more", key, *lengths)
+    easyr1 = recipe.engine == "easyr1"
+    name, given = (OF_EASYR1 + EASYR1_WINDOW, recipe.easyr1) if easyr1 else (NATIVE + WINDOW, native(recipe))
+    if isinstance(window := given.get(_bare(name)), int) and window < recipe.longest:
+        what = f"{_bare(name)} is {window}, and prompt and response may have {recipe.longest} tokens together"
+        yield recipe.error(what, "leave it out", name)
 
 
 def _sharding(recipe: Recipe) -> Iterator[RecipeError]:

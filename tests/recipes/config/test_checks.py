@@ -30,6 +30,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("worker.actor.recompute_old_log_probs=false worker.actor.global_batch_size=16", "to null"),
         ("worker.actor.recompute_old_log_probs=false worker.rollout.top_p=0.9", "to null"),
         (f"engine=easyr1 {SMALL}", "1024"),
+        ("engine=easyr1 worker.rollout.max_model_len=1000", "leave it out"),
         ("engine=easyr1 algorithm.online_filtering=true algorithm.filter_high=0", "exchange them"),
         ("trainer.save_freq=0", "such as -1"),
         ("trainer.save_limit=0", "such as -1"),
