@@ -133,10 +133,16 @@ def _words(
     image_key: Callable[[], str] = str,
 ) -> list[str]:
     """The command line of keys and options, whose functions and rows are written below `folder`."""
-    words = [f"{key}={_typed(key, _filed(key, value, folder, image_key))}" for key, value in keys.items()]
+    words = [f"{key}={_word(key, _filed(key, value, folder, image_key))}" for key, value in keys.items()]
     for name, value in options.items():
-        words += [f"--{name}", _typed(name, _filed(name, value, folder, image_key))]
+        words += [f"--{name}", _word(name, _filed(name, value, folder, image_key))]
     return words
+
+
+def _word(name: str, value: object) -> str:
+    """A value as text of a command line, where lists stand in brackets: an engine's own key cannot tell a list else."""
+    text = _typed(name, value)
+    return json.dumps(value, default=str) if isinstance(value, list | tuple) else text
 
 
 def _filed(name: str, value: object, folder: Path | None, image_key: Callable[[], str]) -> object:

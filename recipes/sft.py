@@ -291,8 +291,11 @@ def write_rows(chosen: Plan) -> tuple[int, int]:
 
 
 def counted(chosen: Plan, rows: int, long: int) -> str:
-    """The line on the numbers of rows that are trained on, and left out."""
-    return f"{rows:,} worked answers, {long:,} left out (longer than {chosen.longest} tokens)"
+    """The line on the numbers of rows that are trained on, and left out, and of updates."""
+    steps, asked = steps_of(chosen, rows), int(chosen.settings.trainer.total_training_steps or 0)
+    more = f" (MAX_STEPS is {asked:,}, and the epochs end before; TOTAL_EPOCHS sets them)" * (asked > steps)
+    left_out = f"{long:,} left out (longer than {chosen.longest} tokens)"
+    return f"{rows:,} worked answers, {left_out}, {steps:,} updates{more}"
 
 
 def try_rows(chosen: Plan) -> str:
@@ -302,7 +305,7 @@ def try_rows(chosen: Plan) -> str:
     if not there or local_model(model.tokenizer_path or model.path) is None:
         return "note: worked answers are not counted: the rows or the model's tokenizer are not on this machine yet"
     kept, long = worked_rows(chosen)
-    return f"{counted(chosen, len(kept), long)}, {steps_of(chosen, len(kept)):,} updates"
+    return counted(chosen, len(kept), long)
 
 
 def command(chosen: Plan) -> list[str]:

@@ -1,8 +1,8 @@
 """`python -m tools.verl_keys`: write recipes/config/verl_unread.yaml, the keys of verl that nothing in it reads.
 
-A key counts as read if a module that a run can load has its name as an attribute or in a string, or if an attribute of
-`self` in the dataclass that verl makes of the key's group. That finds too many rather than too few: `path` is read
-somewhere. A key is unread too where its group is.
+A group stands for its keys where nothing reads any of them. A key counts as read if a module that a run can load has
+its name as an attribute or in a string, or if an attribute of `self` in the dataclass that verl makes of the key's
+group. That finds too many rather than too few: `path` is read somewhere. A key is unread too where its group is.
 """
 
 from __future__ import annotations
@@ -69,21 +69,23 @@ def unread_keys(package: Path) -> list[str]:
         if not OTHERS.search(str(path.relative_to(package))):
             reads.visit(ast.parse(path.read_text(encoding="utf-8")))
     tree = yaml.safe_load((package / "trainer/config/_generated_ppo_trainer.yaml").read_text(encoding="utf-8"))
-    found: list[str] = []
 
-    def walk(group: dict[str, Any], prefix: str, is_read: bool) -> None:
-        kind = str(group.get("_target_", "")).rpartition(".")[2]
+    def walk(group: dict[str, Any], prefix: str, is_read: bool) -> tuple[list[str], bool]:
+        """The unread keys of a group, and whether these are all that it has."""
+        kind, found, whole = str(group.get("_target_", "")).rpartition(".")[2], list[str](), len(group) > 1
         for name, value in group.items():
-            if name == "_target_" or name in WHOLE:
+            if name == "_target_":
                 continue
-            known = is_read and reads.has(name, kind)
-            if isinstance(value, dict) and value:
-                walk(value, f"{prefix}{name}.", known)
+            known, inside, all_of_it = name in WHOLE or (is_read and reads.has(name, kind)), list[str](), False
+            if isinstance(value, dict) and value and name not in WHOLE:
+                inside, all_of_it = walk(value, f"{prefix}{name}.", known)
             elif not known:
-                found.append(f"{prefix}{name}")
+                all_of_it = True
+            found += [f"{prefix}{name}"] if all_of_it else inside
+            whole = whole and all_of_it
+        return found, whole
 
-    walk(tree, "", True)
-    return found
+    return walk(tree, "", True)[0]
 
 
 def content() -> str:

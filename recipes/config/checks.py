@@ -18,7 +18,7 @@ from recipes.settings import NATIVES, flatten, groups, innermost
 from recipes.yaml_text import flow
 
 SHARD, STRATEGY = "actor_rollout_ref.actor.fsdp_config.fsdp_size", "worker.actor.strategy"
-WINDOW = "actor_rollout_ref.rollout.max_model_len"
+WINDOW, EASYR1_WINDOW = "actor_rollout_ref.rollout.max_model_len", "worker.rollout.max_model_len"
 _GPUS = "trainer.n_gpus_per_node"
 ENGINES = {"verl": "verl", "easyr1": "EasyR1"}
 """Engine -> its name in pages and messages."""
@@ -103,7 +103,7 @@ def _shares(recipe: Recipe) -> Iterator[RecipeError]:
 
 
 def _groups(recipe: Recipe) -> Iterator[RecipeError]:
-    """One response per prompt where responses are compared.
+    """One response per prompt where responses are compared, and bounds that drop every group.
 
     With one response, EasyR1's online filtering would drop groups by their mean, and verl's would drop none.
     """
@@ -114,10 +114,14 @@ def _groups(recipe: Recipe) -> Iterator[RecipeError]:
         what = f"{key} {recipe.value(key)} compares the responses of a group, and worker.rollout.n is {n}"
         fix = "set ROLLOUT_N to 2 or more; 5 is usual" + ", or ONLINE_FILTERING=false" * (not by_group)
         yield recipe.error(what, fix, "worker.rollout.n", key)
+    low, high = "algorithm.filter_low", "algorithm.filter_high"
+    if filters and recipe.value(low) >= recipe.value(high):
+        what = f"no group's mean is above {low} {recipe.value(low)} and below {high} {recipe.value(high)}"
+        yield recipe.error(what, "exchange them, or leave them out", low, high)
 
 
 def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
-    """Token limits that are too low for one sequence of full length."""
+    """Token limits, and windows of vLLM, that are too low for one sequence of full length."""
     needs: dict[str, int] = {}
     if recipe.worker.actor.dynamic_batching:
         needs["worker.actor.max_token_len_per_device"] = ceil(recipe.longest / recipe.worker.actor.ulysses_size)
@@ -130,6 +134,11 @@ def _lengths(recipe: Recipe) -> Iterator[RecipeError]:
             what = f"{key} {room} cannot hold {share}prompt + response, {recipe.longest} tokens"
             lengths = "data.max_prompt_length", "data.max_response_length"
             yield recipe.error(what, f"set {key} to {needed} or more", key, *lengths)
+    easyr1 = recipe.engine == "easyr1"
+    name, given = (OF_EASYR1 + EASYR1_WINDOW, recipe.easyr1) if easyr1 else (NATIVE + WINDOW, native(recipe))
+    if isinstance(window := given.get(_bare(name)), int) and window < recipe.longest:
+        what = f"{_bare(name)} is {window}, and prompt and response may have {recipe.longest} tokens together"
+        yield recipe.error(what, "leave it out", name)
 
 
 def _sharding(recipe: Recipe) -> Iterator[RecipeError]:
@@ -194,9 +203,11 @@ def _idle(recipe: Recipe) -> Iterator[str]:
 
 
 def _says_something(recipe: Recipe, path: str) -> bool:
-    """Return whether a value asks for anything; a file may repeat a default."""
-    leaf = leaves(Recipe).get(path)
-    return not leaf or recipe.value(path) not in ((None,) if recipe.source_of(path).by_user else (None, leaf.default))
+    """Return whether a value asks for anything; a file may repeat a default, and all may repeat an engine's."""
+    if leaf := leaves(Recipe).get(path):
+        return recipe.value(path) not in ((None,) if recipe.source_of(path).by_user else (None, leaf.default))
+    name = _bare(path).lstrip("+")
+    return _value(recipe, name) not in (None, (easyr1_defaults() | verl_defaults()).get(name))
 
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
@@ -228,10 +239,10 @@ def _holds(recipe: Recipe, key: str, values: Any) -> bool:
 
 
 def _value(recipe: Recipe, key: str) -> Any:
-    """The value of a recipe's key or of verl's; one that is handed to verl past the recipe's key counts."""
-    given, leaf = native(recipe), leaves(Recipe).get(key)
+    """The value of a recipe's key or of an engine's; one that is handed to the engine past the recipe's key counts."""
+    given, leaf = native(recipe) | recipe.easyr1, leaves(Recipe).get(key)
     past = next((given[name] for name in (key, *(leaf.info.verl if leaf else ())) if name in given), None)
-    return past if past is not None else recipe.value(key) if leaf else verl_defaults().get(key)
+    return past if past is not None else recipe.value(key) if leaf else (easyr1_defaults() | verl_defaults()).get(key)
 
 
 def _switched_off(recipe: Recipe) -> dict[str, str]:

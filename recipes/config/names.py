@@ -95,7 +95,7 @@ def followed(name: str) -> str | None:
 def refusal(name: str) -> str:
     """The advice instead of a name of verl's that is refused; empty where it is not."""
     decided = innermost(table(NAMES)["instead"], name) or ""
-    unread = not decided and name in table(UNREAD)["names"]
+    unread = not decided and not {name, *groups(name)}.isdisjoint(table(UNREAD)["names"])
     return "leave it out: nothing in this version of verl reads it" if unread else decided
 
 
@@ -183,6 +183,12 @@ def _keys(name: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any] | N
         if value != "async":
             raise ValueError("leave it out: async is the only mode that this version of verl has")
         return None
+    if name == "actor_rollout_ref.rollout.do_sample" and value is False:
+        raise ValueError("set worker.rollout.temperature, by which vLLM samples")
+    if name == "actor_rollout_ref.actor.checkpoint.async_save" and value is True:
+        raise ValueError("leave it out: FSDP saves before the next step, and verl would not find the last checkpoint")
+    if name == "actor_rollout_ref.actor.optim.warmup_style":  # verl's older name of the scheduler, which wins
+        return {} if value is None else {"worker.actor.optim.lr_scheduler_type": value}
     if name == CONTENTS:
         trainers = [part for part in (value if isinstance(value, list) else ()) if part != "hf_model"]
         if trainers not in (["model"], ["model", "optimizer", "extra"]):

@@ -213,9 +213,10 @@ def _with_algorithm(files: list[Setting], user: list[Setting]) -> list[Setting]:
     run, its settings win over all files. Other variables and arguments win in either case.
     """
     last = next((setting for setting in reversed((*files, *user)) if setting.path == PRESET), None)
-    if last is None or last.value in (None, "null"):
+    name = merge(Recipe, [last])[0][PRESET] if last else None
+    if last is None or name is None:
         return [*files, *user]
-    own = algorithm(str(last.value), str(last.source)).settings
+    own = algorithm(str(name), str(last.source)).settings
     return [*files, *own, *user] if last.source.by_user else [*own, *files, *user]
 
 

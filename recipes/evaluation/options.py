@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from pydantic import Field, TypeAdapter, ValidationError
 
 from recipes.errors import RecipeError
 from recipes.paths import in_artifacts
@@ -63,14 +64,23 @@ class Options:
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
 
     def __post_init__(self) -> None:
-        """Find what lies in `artifacts/`, as keys and variables do; a model's name may be that on a server."""
+        """Hold values to types and bounds, find what lies in `artifacts/`; a model's name may be that on a server."""
+        for name, hint in get_type_hints(Options, include_extras=True).items():
+            (kind, option), given = get_args(hint), getattr(self, name)
+            bounded: Any = Annotated[kind | None, Field(ge=option.min)]
+            try:
+                object.__setattr__(self, name, TypeAdapter(bounded).validate_python(given))
+            except ValidationError as error:
+                fix = "give a value of its type" if option.min is None else f"give a number of at least {option.min}"
+                what = f"--{name} is {given}: {error.errors()[0]['msg']}"
+                raise RecipeError(what, where=f"the option --{name}", fix=fix) from error
         for name in ("run", "data"):
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
         for name, least in {"temperature": 0.0, "top_p": 1e-9, "gpu_memory_utilization": 1e-9}.items():
             most = sys.float_info.max if name == "temperature" else 1.0
             number = getattr(self, name)
-            if number is not None and not (isinstance(number, int | float) and least <= number <= most):
+            if number is not None and not least <= number <= most:
                 fix = "give a number of at least 0" if least == 0 else "give a number above 0 and at most 1"
                 raise RecipeError(f"--{name} is {number}", where=f"the option --{name}", fix=fix)
 
@@ -89,7 +99,9 @@ class Options:
 
     @property
     def task(self) -> str:
-        """The task that is named, or "". Raises RecipeError for more than one."""
+        """The task that is named, or "". Raises RecipeError for more than one, and for both modes."""
+        if set(MODES) <= {*(self.arguments or ())}:
+            raise RecipeError(f"{' and '.join(MODES)} are two modes", where="the arguments", fix="name one of the two")
         tasks = [argument for argument in self.arguments or () if argument not in MODES and "=" not in argument]
         if strange := [each for each in tasks[1:] if not each.endswith((".yaml", ".yml"))]:
             raise RecipeError(

@@ -12,12 +12,13 @@ from typing import Any
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL
+from recipes.config.rewards import problems
 from recipes.config.schema import BY_CONVERSION, leaves, template_text
 from recipes.config.variables import table, variable_settings
 from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
@@ -117,6 +118,7 @@ OF_TRAINING_ALONE, AS_TRAINED = (tuple(table("read_by.yaml")[name]) for name in 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
     recipe = _recipe(options)
+    raise_together([*problems(recipe)])
     if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
         raise RecipeError(
             f"{name} trains with tools or turns, which an evaluation does not have",
@@ -136,7 +138,10 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         unread += dict.fromkeys(str(each.source) for each in variable_settings(os.environ))
     unread += _of_training_alone(recipe)
     served, base_served = bool(options.api_base), bool(options.base_api_base)
-    idle = ("tensor_parallel_size", "gpu_memory_utilization") if served else ("concurrency",) * (not base_served)
+    idle = ("tensor_parallel_size",) * served + ("concurrency",) * (not (served or base_served))
+    idle += ("gpu_memory_utilization",) * (served or not visible_gpus(os.environ))
+    idle += ("base_api_base",) * (not (options.base_model_path or options.run))
+    idle += ("overwrite",) * (not (options.output_dir or options.filter_out))
     unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
     unread += ["data.override_chat_template, since a server has its own"] * bool(
         served and recipe.data.override_chat_template

@@ -67,12 +67,24 @@ def _rows(columns: int, *options: str) -> list[list[str]]:
 
 
 def visible_devices(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the indices and ids in `CUDA_VISIBLE_DEVICES`, up to -1, where CUDA stops; None if it is not set."""
+    """Return the ids of the devices in `CUDA_VISIBLE_DEVICES`, up to a word that names none, where CUDA stops.
+
+    None if it is not set; none of them where one is named twice. Every word but -1 counts without `nvidia-smi`.
+    """
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return None
-    names = [part.strip() for part in chosen.split(",") if part.strip()]
-    return names[: names.index("-1")] if "-1" in names else names
+    known, found = re.findall(r"(?:GPU (\d+)|MIG ).*\(UUID: (.+)\)", nvidia_smi("-L")), list[str]()
+    for name in (part.strip() for part in chosen.split(",") if part.strip()):
+        ids = [uuid for index, uuid in known if name == index or (uuid.startswith(name) and len(name) > 4)]
+        if name.startswith("MIG-GPU-") or not known:
+            ids = [name] * (name != "-1")
+        if len(ids) != 1:
+            break
+        if known and ids[0] in found:
+            return []
+        found += ids
+    return found
 
 
 def visible_gpus(environ: Mapping[str, str]) -> int:

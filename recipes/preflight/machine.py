@@ -12,9 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from recipes.config import Recipe, path_keys, total_steps, visible_gpus
-from recipes.config.checks import WINDOW
 from recipes.config.gpus import frozen_bytes, lacks, model_shape
-from recipes.config.names import NATIVE, native
 from recipes.data.rows import row_count
 from recipes.engines.checkpoints import last_checkpoint
 from recipes.engines.verl.translation import saves_adapters_alone
@@ -59,6 +57,7 @@ def check_gpus(recipe: Recipe) -> list[str]:
                 "set HARDWARE=cpu, or look at nvidia-smi and CUDA_VISIBLE_DEVICES",
             )
         fix += f"; --gpus {wanted}x80 with --plan or --dry_run plans for GPUs that are elsewhere"
+        has += f" within CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}" * (visible_gpus({}) > gpus)
         raise recipe.error(f"{key} is {wanted}, but this machine has {has}", fix, key)
     return []
 
@@ -159,17 +158,12 @@ def check_disk(recipe: Recipe) -> list[str]:
 
 
 def check_rollout(recipe: Recipe) -> None:
-    """Raise for an engine that is not installed, arguments that vLLM lacks, a window that is too short: verl's server
-    finds these after a minute."""
+    """Raise for an engine that is not installed and arguments that vLLM lacks: verl's server would after a minute."""
     rollout, key = recipe.worker.rollout, "worker.rollout.engine_kwargs"
     engine = importlib.util.find_spec(rollout.name)
     if engine is None or engine.origin is None:
         fix = "leave worker.rollout.name out: vllm is what is tested here"
         raise recipe.error(f"{rollout.name} is not installed", fix, "worker.rollout.name")
-    window = native(recipe).get(WINDOW)
-    if isinstance(window, int) and window < recipe.longest:
-        what = f"{WINDOW} is {window}, and prompt and response may have {recipe.longest} tokens together"
-        raise recipe.error(what, "leave it out", f"{NATIVE}{WINDOW}")
     if rollout.name != "vllm" or not rollout.engine_kwargs:
         return
     known = _arguments_of_vllm(Path(engine.origin).parent)

@@ -123,7 +123,7 @@ ANSWER = "The answer is 42."
 
 
 def check_chat_template(recipe: Recipe) -> list[str]:
-    """Remark on a turn that ends without a stop token. The tokenizer is not loaded: its import takes seconds.
+    """Remark on a turn without a stop token, and arguments that are not read. The tokenizer's import takes seconds.
 
     Raises RecipeError where there is no chat template, it cannot be rendered, or no token ends a response.
     """
@@ -141,8 +141,8 @@ def check_chat_template(recipe: Recipe) -> list[str]:
         what = f"{folder} has no chat template, and prompts are chat messages"
         fix = "take the model's instruct version, or set data.override_chat_template to a Jinja file"
         raise RecipeError(what, where="chat_template of tokenizer_config.json, or chat_template.jinja", fix=fix)
-    special = _special_tokens(folder)
-    given = {**special, **template_arguments(recipe)}
+    special, arguments = _special_tokens(folder), template_arguments(recipe)
+    given = {**special, **arguments}
     whole = [QUESTION, {"role": "assistant", "content": ANSWER}]
     try:
         render_jinja_template([[QUESTION]], chat_template=template, add_generation_prompt=True, **given)
@@ -153,7 +153,9 @@ def check_chat_template(recipe: Recipe) -> list[str]:
             where=where,
             fix="mend the template, or take another by data.override_chat_template",
         ) from error
-    return _check_stop(folder, turn, special)
+    chosen = {path.rpartition(".")[2] for path, source in recipe.sources.items() if source.by_user}
+    unread = [f"{key} has no effect: not in {where}" for key in arguments if key in chosen and key not in template]
+    return [*unread, *_check_stop(folder, turn, special)]
 
 
 def _template(recipe: Recipe, folder: Path) -> tuple[str | None, str]:

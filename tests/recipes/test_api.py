@@ -58,6 +58,30 @@ def test_what_cannot_be_typed_is_named(option):
         assert "task" in mistake(lambda function=function: function(len), "Python's").where
 
 
+def test_a_list_is_a_list_for_an_engines_own_key_too(monkeypatch, tmp_path):
+    monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(launch, "run", lambda recipe, *_: seen.append(recipe) or 0)
+    contents = "actor_rollout_ref.actor.checkpoint.load_contents"
+    files = [tmp_path / "a,b.parquet", "c.parquet"]
+    recipes.train("countdown", {"global_profiler.steps": [1, 2], contents: ("model",), "data.train_files": files})
+    assert (seen[0].verl["global_profiler.steps"], seen[0].verl[contents]) == ([1, 2], ["model"])
+    assert seen[0].data.train_files[0] == str(files[0])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "fix"),
+    [
+        *[("limit", 0, "at least 1"), ("limit", "ten", "at least 1"), ("seed", 1.5, "at least 0")],
+        *[("top_p", 0, "above 0 and at most 1"), ("temperature", -1, "at least 0"), ("fresh", 7, "of its type")],
+    ],
+)
+def test_an_option_of_an_evaluation_has_its_type_and_bounds_in_python_too(option, value, fix):
+    error = mistake(lambda: recipes.evaluate("custom", model_path=TINY, **{option: value}))
+    assert option in error.where
+    assert fix in error.fix
+
+
 def test_an_evaluation_takes_functions_and_rows_and_names_what_cannot_be_typed():
     assert "base_model_path" in mistake(lambda: recipes.evaluate("custom", base_model_path=[len]), "Python's").where
     assert "none.py" in mistake(lambda: recipes.evaluate("custom", reward_func=["none.py"], model_path=TINY)).what

@@ -96,6 +96,7 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     for most, steps in ((None, 6), (7, 6), (2, 2)):
         chosen.settings.trainer.total_training_steps = most
         assert sft.steps_of(chosen, rows=128) == steps
+        assert ("TOTAL_EPOCHS" in sft.counted(chosen, rows=128, long=0)) == (most == 7)
     chosen.settings.trainer.total_training_steps, chosen.settings.data.train_max_samples = None, 64
     assert sft.steps_of(chosen, rows=128) == 3
 

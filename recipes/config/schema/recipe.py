@@ -219,7 +219,7 @@ class Trainer(Section):
     """validate every so many steps (not epochs); -1: never"""
     val_before_train: bool = key(True, "VAL_BEFORE_TRAIN")
     """validate at step 0"""
-    val_only: bool = key(False)
+    val_only: bool = key(False, needs="val_before_train")
     """validate and stop"""
     val_generations_to_log: int = key(0, verl="trainer.log_val_generations", ge=0)
     """validation responses shown by W&B"""

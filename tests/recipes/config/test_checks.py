@@ -30,6 +30,8 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("worker.actor.recompute_old_log_probs=false worker.actor.global_batch_size=16", "to null"),
         ("worker.actor.recompute_old_log_probs=false worker.rollout.top_p=0.9", "to null"),
         (f"engine=easyr1 {SMALL}", "1024"),
+        ("engine=easyr1 worker.rollout.max_model_len=1000", "leave it out"),
+        ("engine=easyr1 algorithm.online_filtering=true algorithm.filter_high=0", "exchange them"),
         ("trainer.save_freq=0", "such as -1"),
         ("trainer.save_limit=0", "such as -1"),
         ("trainer.max_steps=0", "leave it out"),
@@ -44,6 +46,7 @@ SMALL = "worker.rollout.max_num_batched_tokens=100"
         ("algorithm.use_kl_loss=true algorithm.kl_loss_coef=0.1 algorithm.kl_coef=0.2", "algorithm.kl_loss_coef"),
         ("algorithm.filter_key=accuracy", "algorithm.online_filtering"),
         ("worker.actor.model.lora.alpha=16", "worker.actor.model.lora.rank"),
+        ("trainer.val_before_train=false trainer.val_only=true", "trainer.val_before_train"),
     ],
 )
 def test_what_does_not_fit_names_its_key_its_layer_and_what_fits(resolve, arguments, fix):
@@ -83,9 +86,49 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("data.shuffle=false SEED=3", ""),  # also vLLM's
         ("worker.actor.loss_type=sapo CLIP_RATIO_HIGH=0.4", "worker.actor.loss_type is sapo"),
         ("ADV_ESTIMATOR=rloo NORM_ADV_BY_STD=false", "algorithm.adv_estimator is rloo"),
-        ("critic.optim.lr=1e-5", "algorithm.adv_estimator is grpo"),
+        ("critic.optim.lr=2e-5", "algorithm.adv_estimator is grpo"),
         ("+algorithm.adv_estimator=gae critic.optim.lr=1e-5", ""),
         ("distillation.distillation_loss.loss_mode=k1", "distillation.enabled is false"),
+        ("ENGINE=easyr1 algorithm.kl_horizon=500", "algorithm.kl_type is fixed"),
+        ("ENGINE=easyr1 algorithm.use_kl_loss=false algorithm.kl_type=adaptive algorithm.kl_target=0.2", ""),
+        ("ENGINE=easyr1 algorithm.use_kl_loss=true algorithm.kl_type=adaptive", "algorithm.use_kl_loss is true"),
+        (
+            "ENGINE=easyr1 worker.actor.loss_type=cispo worker.actor.clip_ratio_dual=5",
+            "worker.actor.loss_type is cispo",
+        ),
+        ("ENGINE=easyr1 worker.ref.offload.offload_optimizer=true", "a reference has no optimiser"),
+        ("VAL_FREQ=-1 VAL_BEFORE_TRAIN=false worker.rollout.val_override_config.n=4", "trainer.val_freq is -1"),
+        ("VAL_FREQ=-1 VAL_BEFORE_TRAIN=false VAL_BATCH_SIZE=4", "trainer.val_freq is -1"),
+        ("VAL_FREQ=-1 worker.rollout.val_override_config.n=4", ""),
+        ("ENGINE=easyr1 VAL_FREQ=-1 VAL_BEFORE_TRAIN=false worker.rollout.val_override_config.n=4", ""),
+        ("VAL_FILES=a.parquet VAL_SHARE=0.2", "since data.val_files is"),
+        ("VAL_FILES= VAL_SHARE=0.2", ""),
+        ("transfer_queue.backend.SimpleStorage.num_data_storage_units=2", ""),
+        (
+            "trainer.use_v1=false transfer_queue.backend.SimpleStorage.num_data_storage_units=2",
+            "trainer.use_v1 is false",
+        ),
+        ("data.custom_cls.name=Rows", "data.custom_cls.path is null"),
+        ("algorithm.rollout_correction.rollout_is_threshold=3.0", "rollout_is is null"),
+        (
+            "worker.rollout.calculate_log_probs=false algorithm.rollout_correction.rollout_is=token",
+            "log_probs is false",
+        ),
+        (
+            "algorithm.rollout_correction.bypass_mode=true algorithm.rollout_correction.rollout_rs=token_k1",
+            "mode is true",
+        ),
+        ("algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=3.0", ""),
+        (
+            "trainer.use_v1=false algorithm.rollout_correction.bypass_mode=true "
+            "algorithm.rollout_correction.rollout_is=token",
+            "",
+        ),
+        ("algorithm.rollout_correction.rollout_rs_threshold=null", ""),
+        ("LORA_RANK=0 actor_rollout_ref.rollout.layered_summon=false", ""),
+        ("algorithm.rollout_correction.loss_type=reinforce", "trainer.use_v1 is true"),
+        ("actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend=fa3", "worker.rollout.name is vllm"),
+        ("LORA_RANK=0 actor_rollout_ref.rollout.layered_summon=true", "worker.actor.model.lora.rank is 0"),
         ("RECIPES_PATCHES=false worker.actor.recompute_old_log_probs=true", "trainer.patches is false"),
     ],
 )

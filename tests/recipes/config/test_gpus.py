@@ -29,6 +29,24 @@ def test_visible_gpus(monkeypatch, devices, smi, chosen, usable):
     assert load("countdown", environ=environ).hardware == ("gpu" if usable else "cpu")
 
 
+@pytest.mark.parametrize(
+    ("chosen", "usable"),
+    [
+        *[
+            (text, 0)
+            for text in ("", "-1,0", "7", "GPU-ff,0", "GPU-", "NoDevFiles", "none", "MIG-4", "0,0", "0,GPU-aa1")
+        ],
+        *[(text, 1) for text in ("1", "0,7", "0,-1", "GPU-aa1", "0,GPU-aa", "MIG-3", "MIG-GPU-aa1/7/0", "1,")],
+        *[(text, 2) for text in ("1, 0", "GPU-aa2,0", "0,1,2,3")],
+    ],
+)
+def test_the_devices_before_the_first_word_that_names_none_are_visible(monkeypatch, chosen, usable):
+    listed = "GPU 0: H200 (UUID: GPU-aa1)\n  MIG 1g.18gb  Device  0: (UUID: MIG-3)\nGPU 1: H200 (UUID: GPU-aa2)\n"
+    monkeypatch.setattr(nvidia.Path, "glob", lambda *_: [])
+    monkeypatch.setattr(nvidia, "nvidia_smi", lambda *_: listed)
+    assert nvidia.visible_gpus({"CUDA_VISIBLE_DEVICES": chosen}) == usable
+
+
 def test_what_is_compiled_is_kept_where_it_can_be_written_whole(tmp_path):
     """vLLM gives each version of itself, of torch and of the model a folder of its own below this one."""
     home, file = tmp_path / "cache", tmp_path / "file"

@@ -196,6 +196,7 @@ def test_a_model_below_moved_artifacts_that_was_trained_from_the_tiny_one_has_it
         (["algorithm.preset=dapo"], {"CLIP_RATIO_HIGH": "0.4"}, 0.4, "environment"),
         (["actor_rollout_ref.actor.clip_ratio_high=0.5"], {"CLIP_RATIO_HIGH": "0.4"}, 0.5, "argument"),
         (["algorithm.preset=cispo"], {"ALGORITHM": "dapo"}, 4.0, "algorithm"),
+        (["--algorithm", "none"], {"ALGORITHM": "dapo"}, 0.3, "default"),
     ],
 )
 def test_an_algorithm_wins_over_files_and_loses_to_the_user(resolve, arguments, environ, high, layer):

@@ -182,3 +182,34 @@ def test_a_users_own_file_and_reward(eval_sums, tmp_path):
     outcome = eval_sums(*arguments, task=("custom",))
     assert outcome.exit_code == 2
     assert "line 6" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "where"), [(["reward_weights=1,2"], "reward_weights=1,2"), (["analyse", "reward"], "the arguments")]
+)
+def test_weights_without_functions_and_two_modes_are_refused(recipe, make_model, words, where):
+    options = Options(arguments=[str(recipe), *words], model_path=str(make_model("model", b"x")))
+    assert where in mistake(lambda: plan_of(options, print)).where
+
+
+@pytest.mark.parametrize(
+    ("options", "is_read"),
+    [
+        ({"base_api_base": "http://localhost:1/v1"}, False),
+        ({"overwrite": True}, False),
+        ({"overwrite": True, "output_dir": Path("there")}, True),
+        ({"gpu_memory_utilization": 0.5}, False),
+    ],
+)
+def test_an_option_that_another_word_decides_is_named(recipe, make_model, monkeypatch, options, is_read):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    notes: list[str] = []
+    plan_of(Options(arguments=[str(recipe)], model_path=str(make_model("model", b"x")), **options), notes.append)
+    assert any(f"does not read --{next(iter(options))}" in note for note in notes) != is_read
+
+
+def test_an_exported_number_of_gpus_is_that_of_a_training_where_there_are_none(recipe, make_model, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    monkeypatch.setenv("TENSOR_PARALLEL_SIZE", "2")
+    options = Options(arguments=[str(recipe)], model_path=str(make_model("model", b"x")))
+    assert plan_of(options, print).engine.tensor_parallel_size == 1

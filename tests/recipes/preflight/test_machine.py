@@ -162,6 +162,9 @@ def test_gpus_that_are_not_there_are_an_error_of_a_start_and_of_a_dry_run(monkey
         monkeypatch.setattr(machine, "visible_gpus", lambda _environ, here=here: here)
         assert fix in mistake(lambda: preflight.check_before_data(recipe), "trainer.n_gpus_per_node is 2").fix
         assert any(fix in error.fix for error in preflight.dry(recipe).errors)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,7")
+    monkeypatch.setattr(machine, "visible_gpus", lambda environ: 1 if environ else 2)
+    assert "has 1 GPU within CUDA_VISIBLE_DEVICES=0,7" in mistake(lambda: machine.check_gpus(recipe)).what
     monkeypatch.setattr(machine, "visible_gpus", lambda _environ: 2)
     assert machine.check_gpus(recipe) == []
     for others in ({"arguments": ["--gpus", "8x80"]}, {"hardware": "cpu", "environ": {"GPUS_PER_NODE": "4"}}):

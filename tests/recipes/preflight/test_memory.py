@@ -333,13 +333,14 @@ def test_a_card_without_bf16_is_named(monkeypatch, dtype, is_refused):
 
 
 ANSWERS = {
+    "": "".join(f"GPU {index}: H100 (UUID: GPU-{word})\n" for index, word in enumerate(("aaaa", "bbbb", "cccc", "dd"))),
     "gpu": "0, GPU-aaaa, 81555, 81559\n1, GPU-bbbb, 10325, 81559\n2, GPU-cccc, 61559, 81559\n3, GPU-dd, [N/A], [N/A]\n",
     "compute": "GPU-bbbb, 4242, /usr/bin/python3\nGPU-bbbb, 4243, VLLM::EngineCore\nGPU-cccc, [N/A], [Not Found]\n",
 }
 
 
 def test_gpus_that_others_use_are_read_from_nvidia_smi(monkeypatch):
-    monkeypatch.setattr(gpus, "nvidia_smi", lambda query, *_: ANSWERS[query.split("-")[3].partition("=")[0]])
+    monkeypatch.setattr(gpus, "nvidia_smi", lambda query, *_: ANSWERS[f"{query}--".split("-")[3].partition("=")[0]])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-bbbb")
     assert [str(gpu) for gpu in gpus.chosen_gpus()] == [
         "GPU 2 has 21.0 GB of 85.5 GB in use by a process that is not shown here",

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from recipes.model_files import local_model
 from recipes.paths import ROOT
 from recipes.preflight import model
+from recipes.settings import Source
 from tests.mistakes import mistake
 
 LFS_POINTER = "version https://git-lfs.github.com/spec/v1"
@@ -141,6 +142,14 @@ def test_what_the_model_would_not_understand_is_remarked(make, folder):
     folder(eos="<|endoftext|>", ids=(8,))
     (remark,) = model.check_chat_template(make())
     assert "'<|im_end|>', which is no stop token" in remark
+    folder()
+    (remark,) = model.check_chat_template(make("ENABLE_THINKING=false"))
+    assert "enable_thinking has no effect" in remark
+    recipe = make("ENABLE_THINKING=false")
+    recipe._sources["data.enable_thinking"] = Source("recipe", "own.yaml", own=True)
+    assert model.check_chat_template(recipe) == []
+    folder(template=CHATML + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}")
+    assert model.check_chat_template(make("ENABLE_THINKING=false")) == []
 
 
 @pytest.mark.parametrize(
