@@ -146,6 +146,18 @@ def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_r
     assert "step 12, 40 questions, 10 of them different: two" in cli("compare", "one", "two")[1]
 
 
+def test_a_page_of_runs_with_chinese_names_warns_of_no_font(make_run, recwarn):
+    make_run("甲_one")
+    make_run("乙")
+    assert cli("compare", "甲_one", "乙")[0] == 0
+    assert not [each for each in recwarn if "Glyph" in str(each.message)]
+
+
+def test_validations_without_responses_are_named_as_such(make_run):
+    shutil.rmtree(make_run("one") / "validation")
+    assert "no responses are there of each validation" in cli("watch", "one", "--once")[1]
+
+
 def test_any_number_of_runs_on_one_page_named_by_what_differs(make_run):
     folder = make_run("one")
     for name, rate in (("two", "3e-5"), ("three", "1e-5")):
