@@ -238,8 +238,10 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
         key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if output.exists() and not plan.options.overwrite:
-        raise RecipeError(f"{output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
+    replaceable = (output / "report.json").is_file() or (output.is_dir() and not any(output.iterdir()))
+    if output.exists() and not (replaceable and plan.options.overwrite):
+        fix = "name another folder" + ", or add --overwrite" * replaceable
+        raise RecipeError(f"{output} exists" + ", and is no report" * (not replaceable), where="--output_dir", fix=fix)
     return output
 
 
