@@ -249,7 +249,7 @@ class BestCheckpoint:
             return
         try:
             kept = keep_best(last, {**chosen_by, "value": value})
-        except OSError as error:
+        except (OSError, RecipeError) as error:
             self._log(f"warning: the best checkpoint, step {step.step}, could not be kept: {error}")
         else:
             shown = f"{measure} {number(value)}, kept in {relative_to_cwd(kept)}"
