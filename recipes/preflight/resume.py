@@ -165,9 +165,8 @@ def folder(recipe: Recipe) -> Path:
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
     """The parts that a step was saved with; None where nobody recorded them."""
     attempt = attempt_of(attempts, step)
-    if attempt is None:
-        return None
-    return frozenset({MODEL}) if attempt.content["trainer.save_model_only"] else EVERYTHING
+    model_only = attempt and attempt.content.get("trainer.save_model_only")
+    return None if model_only is None else frozenset({MODEL}) if model_only else EVERYTHING
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import psutil
+from pydantic import TypeAdapter
 
 from recipes.config import Recipe, load, total_steps
 from recipes.config.resolve import replaced
@@ -376,7 +377,8 @@ class Attempt:
 def recorded(place: Path) -> list[Attempt]:
     """The attempts whose checkpoints are in a folder, the oldest first; none where no record of them can be read."""
     try:
-        return [Attempt(**entry) for entry in json.loads((place / RECORD).read_text(encoding="utf-8"))["attempts"]]
+        found = json.loads((place / RECORD).read_text(encoding="utf-8"))
+        return TypeAdapter(list[Attempt]).validate_python(found["attempts"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
