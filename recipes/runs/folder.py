@@ -350,11 +350,11 @@ def compares_since(run: Path) -> int:
 def read_changes(run: Path) -> list[Changed]:
     """The changes of a run, in order; incomplete lines are skipped."""
     file, found = run / CHANGES, []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
             changes = tuple(Change(**each) for each in entry["changes"])
-            found.append(Changed(entry["after_step"], changes, bool(entry.get("validated"))))
+            found.append(Changed(int(entry["after_step"]), changes, bool(entry.get("validated"))))
     return found
 
 

@@ -122,8 +122,8 @@ def test_a_changed_reward_breaks_the_series_everywhere(make_run, change, validat
     folder = make_run("changed", right=(3, 14, 30))
     make_run("other", right=(30, 30, 30))
     runs.add_changes(folder, 6, [runs.Change(*change, "from the next step on", True)], validated)
-    with (folder / runs.CHANGES).open("a") as file:
-        file.write('{"after_step": 9, "chan')  # the launcher was killed as it wrote
+    with (folder / runs.CHANGES).open("ab") as file:  # the launcher was killed as it wrote
+        file.write(b'{"after_step": null, "changes": []}\n\xff\n{"after_step": 9, "chan')
     shown = shown_everywhere("changed")
     assert f"{runs.Change(*change, '', True).described}".replace(">", "&gt;") in shown
     shares = {0: ("0.075", "7.5 ("), 6: ("0.350", "35.0 ("), 12: ("0.750", "75.0 (")}
