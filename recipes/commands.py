@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from recipes.installation import ensure
+
+ensure()
+
 from recipes import launch
 from recipes.errors import RecipeError, reported_errors
 from recipes.evaluation.cli import main as evaluation

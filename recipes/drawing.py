@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,9 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 def inline(figure: Any, name: str, description: str) -> str:
     """A matplotlib figure as an `<svg>` element; `name` prefixes its ids, and screen readers read `description`."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():  # of characters that matplotlib's font lacks, which the browser's has
+        warnings.filterwarnings("ignore", "Glyph")
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = _COLOUR.sub(lambda match: f"var({PALETTE[match.group().lower()]})", text)

@@ -22,20 +22,30 @@ LITTLE = 1 << 20
 """Bytes; a disk with less free is full."""
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one. Raises RecipeError on a full disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(".tmp", dir=path.parent)
+@contextmanager
+def writing(path: Path, draft: Path | None = None, option: str = "") -> Iterator[None]:
+    """Raise RecipeError where a path, which `option` decides, cannot be written; remove the draft in any case."""
     try:
+        yield
+    except OSError as error:
+        other = "make that a folder that you may write to" + f", or set {option} to another" * bool(option)
+        fix = FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else other
+        raise RecipeError(f"{path} cannot be written: {error}", where=str(path.parent), fix=fix) from error
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str, option: str = "") -> None:
+    """Write a text file so that a reader sees the old one or the whole new one. Raises RecipeError where it cannot."""
+    with writing(path, option=option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(".tmp", dir=path.parent)
+    with writing(path, Path(name), option):
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(name, 0o644)  # a temporary file is private to its owner
         os.replace(name, path)
-    except OSError as error:
-        os.unlink(name)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise RecipeError(f"{path} cannot be written: {error.strerror}", where=str(path.parent), fix=FULL) from error
 
 
 def full_disk(*folders: Path) -> str:
@@ -82,10 +92,11 @@ def json_sha256(values: Any) -> str:
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def whole_folder(target: Path, option: str = "") -> Iterator[Path]:
     """A new folder to write into; it replaces `target` when the block succeeds, and is deleted when it raises."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    with writing(target, option=option):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         yield draft
         draft.chmod(0o755)
@@ -106,12 +117,9 @@ def run_lock(path: Path, experiment: str, variable: str = "EXPERIMENT_NAME") -> 
     The file has this process's id in it. Where a file system has no locks, nothing is held. Raises RecipeError, with
     `variable` as what chooses another folder, where another process has locked the file.
     """
-    try:
+    with writing(path, option="ARTIFACTS_DIR"):
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = path.open("a+")
-    except OSError as error:
-        fix = "make that a folder that you may write to, or set ARTIFACTS_DIR"
-        raise RecipeError(f"{path.parent} cannot be written: {error.strerror}", where=str(path), fix=fix) from error
     with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

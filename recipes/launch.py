@@ -65,7 +65,7 @@ def run(recipe: Recipe, console: Console, task: str, overrides: Sequence[str] = 
     notes = [*make_usable(os.environ), *verl.notes(recipe), *preflight.check_before_data(recipe)]
     recipe = ready(recipe, console.print)
     with runs.lock_run(recipe.experiment, resume.folder(recipe)) as files:
-        found = preflight.findings(recipe)
+        found = preflight.findings(recipe, skip=("gpus",))  # which were asked for before the data
         raise_together(found.errors)
         for note in [*notes, *found.remarks]:
             console.print(f"note: {note}")

@@ -341,12 +341,13 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     given = recipe.data.train_files
     data = ", ".join(str(relative_to_cwd(Path(file))) for file in ([given] if isinstance(given, str) else given))
     chosen = with_data(chosen, console.print)
-    rows, long = write_rows(chosen)
-    console.print(counted(chosen, rows, long))
-    steps = steps_of(chosen, rows)
-    chosen.overrides.append(_forced("trainer.total_training_steps", steps))  # verl saves at this step, if it reaches it
-    shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model
     with lock_run(chosen.experiment) as files:
+        rows, long = write_rows(chosen)
+        console.print(counted(chosen, rows, long))
+        steps = steps_of(chosen, rows)
+        # verl saves at this step, if it reaches it
+        chosen.overrides.append(_forced("trainer.total_training_steps", steps))
+        shutil.rmtree(checkpoints, ignore_errors=True)  # left by an attempt that made no model
         files.metrics.unlink(missing_ok=True)
         files.log.unlink(missing_ok=True)
         about = {"task": f"{recipe.name}, warm start", "total": steps, "checkpoints": str(checkpoints)}

@@ -13,7 +13,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 import recipes
 from recipes.config.path_keys import path_keys
 from recipes.errors import RecipeError
-from recipes.files import json_sha256, sha256, whole_folder, write_whole
+from recipes.files import json_sha256, sha256, whole_folder, write_whole, writing
 from recipes.pictures import MARKS
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ def write_data(folder: Path, splits: Iterable[Split], *, force: bool = False) ->
     Returns the manifests, and what happened: "written", "unchanged" or "replaced". Raises RecipeError for rows that
     cannot be written, and for a folder with other data (without `force`) or with other files.
     """
-    with _writing(folder):
+    with writing(folder):
         there = [path.name for path in folder.iterdir()] if folder.exists() else []
         if other := next((name for name in there if not _OURS.fullmatch(name)), None):
             fix = "name a folder for the data alone"
@@ -275,7 +274,7 @@ def write_split(
     A split that cannot be written raises RecipeError, and leaves what was there.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    with _writing(path, draft):
+    with writing(path, draft):
         path.parent.mkdir(parents=True, exist_ok=True)
         count, schema = _write(draft, rows, path, schema)
         manifest = Manifest(
@@ -290,19 +289,6 @@ def write_split(
         os.replace(draft, path)
         write_whole(manifest_path(path), manifest.model_dump_json(indent=2, exclude_defaults=True) + "\n")
     return manifest
-
-
-@contextmanager
-def _writing(path: Path, draft: Path | None = None) -> Iterator[None]:
-    """Raise RecipeError with the path if the disk fails; remove the draft in any case."""
-    try:
-        yield
-    except OSError as error:
-        what = f"{path} cannot be written: {error}"
-        raise RecipeError(what, where=str(path), fix="free space, or write elsewhere") from error
-    finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
 
 
 def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:

@@ -281,7 +281,7 @@ def keep_best(checkpoint: Checkpoint, facts: dict[str, Any]) -> Path:
 
     Files are linked, so they take no room of their own until the step's folder is deleted; where the file system has no
     links they are copied. The earlier best stays until the new one is whole. `facts` are written beside the step.
-    Raises OSError where there is no room, or no right to write.
+    Raises OSError or RecipeError where there is no room, or no right to write.
     """
     best = checkpoint.folder.parent / BEST
     with whole_folder(best) as draft:

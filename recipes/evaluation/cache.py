@@ -14,7 +14,7 @@ from pathlib import Path
 from recipes import paths
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question
-from recipes.files import json_sha256, sha256, write_whole
+from recipes.files import json_sha256, sha256, write_whole, writing
 from recipes.responses.measures import Group, Response, Sampling
 
 
@@ -53,10 +53,12 @@ class ResponseFile:
     def for_writing(self) -> Iterator[None]:
         """Lock the file for writing, read what others wrote before, and cut off the half line that a killed run leaves.
 
-        Raises RecipeError where another evaluation is writing.
+        Raises RecipeError where another evaluation is writing, or nothing can be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
+        with writing(self.path, option="ARTIFACTS_DIR"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self.path.open("ab")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -73,7 +75,7 @@ class ResponseFile:
         """Write one group, within `for_writing`; it is on disk, whole, when this returns."""
         line = {"row": group.row, "responses": [asdict(response) for response in group.responses]}
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
-        with self.path.open("ab") as file:
+        with writing(self.path, option="ARTIFACTS_DIR"), self.path.open("ab") as file:
             self._offsets[group.row] = file.seek(0, os.SEEK_END)
             file.write(f"{text}\n".encode())
 

@@ -73,7 +73,7 @@ def run(plan: EvaluationPlan) -> tuple[Result, Path]:
     if not questions:
         what = f"every prompt has more tokens than data.max_prompt_length, {plan.engine.prompt_tokens}"
         raise RecipeError(what, where=str(plan.data), fix="raise data.max_prompt_length")
-    with whole_folder(target) as folder:
+    with whole_folder(target, "--output_dir") as folder:
         samples = Samples(plan.kind, plan.samples)
         _collect(passes, questions, judged, folder, samples)
         for each in passes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from recipes.config.rewards import problems
 from recipes.config.schema import BY_CONVERSION, leaves, template_text
 from recipes.config.variables import table, variable_settings
 from recipes.data.custom import convert_one, of_converted, ready
+from recipes.engines.checkpoints import BEST, best_checkpoint, step_of
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
 from recipes.errors import RecipeError, raise_together
@@ -29,6 +30,7 @@ from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
 from recipes.responses.measures import Sampling
+from recipes.runs import folder as runs
 from recipes.settings import flatten
 from recipes.yaml_text import flow
 
@@ -160,13 +162,15 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         seed=options.seed,
     )
     subjects = _subjects(options, recipe)
-    if changed := _unlike_the_run(options, recipe, subjects[-1]):
+    if not options.data:
+        recipe = ready(recipe, log)
+    if changed := _unlike_the_run(options, recipe, subjects[-1], (*typed, *["data.val_files"] * bool(options.data))):
         log(f"note: unlike in the run that trained the model, {'; '.join(changed)}")
     if options.data:
         data = convert_one(options.data, recipe, command_line())
         read = _read(recipe if data == options.data else of_converted(recipe))
     else:
-        data, read = _recipes_data(recipe, log, train=options.analyse)
+        data, read = _recipes_data(recipe, train=options.analyse)
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
@@ -194,11 +198,14 @@ def _of_training_alone(recipe: Recipe) -> list[str]:
     ]
 
 
-def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel) -> list[str]:
-    """Settings of conversations and sampling that differ from those of the run whose checkpoint is evaluated."""
-    folder = options.run
-    if folder is None and isinstance(trained.source, Path) and len(trained.source.parts) > 3:
-        folder = run_dir(trained.source.parts[-4])  # EXPERIMENT/global_step_N/actor/huggingface
+def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel, chosen: Sequence[str]) -> list[str]:
+    """Settings of conversations and sampling that differ from those of the run whose checkpoint is evaluated, and
+    files that are no longer as they were, unless the user has `chosen` them by these keys."""
+    folder, place = options.run, Path(str(recipe.trainer.save_checkpoint_path))
+    if isinstance(trained.source, Path) and len(trained.source.parts) > 3:
+        above = trained.source.parents[:4]  # EXPERIMENT/global_step_N/actor/huggingface
+        place = next((each for each in above if (each / runs.RECORD).is_file()), above[2])
+        folder = folder or run_dir(place.name)
     if folder is None or not (folder / "config.yaml").is_file():
         return []
     try:
@@ -215,7 +222,18 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel) -
     ours, theirs = (flatten(each.model_dump()) for each in (recipe, run))
     pairs = {path: (ours.get(path), theirs.get(path)) for path in {**theirs, **ours} if path.startswith(AS_TRAINED)}
     pairs = {path: pair for path, pair in pairs.items() if not path.startswith(tuple(asked))}
-    return [f"{path} is {flow(here)}, not {flow(there)}" for path, (here, there) in pairs.items() if here != there]
+    said = [f"{path} is {flow(here)}, not {flow(there)}" for path, (here, there) in pairs.items() if here != there]
+    best = best_checkpoint(place) if BEST in Path(trained.address).parts else None
+    attempts, step = runs.recorded(place), step_of(trained.address) or (best and best.step)
+    made = runs.attempt_of(attempts, step) if step else next(reversed(attempts), None)
+    of_rows = ("data.train_files", "data.val_files", "data.seed", *BY_CONVERSION)
+    keys = {"training rows" if options.analyse else "validation rows": of_rows, runs.REWARD: ("worker.reward.reward_",)}
+    for name, begins in {**keys, runs.TOOLS: (runs.TOOLS,), runs.TEMPLATE: (runs.TEMPLATE,)}.items():
+        then = made and made.content.get(name)
+        if then and not any(path.startswith(begins) for path in chosen):
+            now = runs.digest_of(recipe, name)
+            said += [runs.Change(name, then, now, "", content=True).described] * (now not in (None, then))
+    return said
 
 
 def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
@@ -225,8 +243,10 @@ def target_folder(plan: EvaluationPlan, identity: dict[str, Any]) -> Path:
         key = json_sha256(identity)[:8]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", plan.subjects[-1].name).strip("-")
         return evaluations() / plan.task / f"{plan.kind}-{slug}-{key}"
-    if output.exists() and not plan.options.overwrite:
-        raise RecipeError(f"{output} exists", where="--output_dir", fix="name another folder, or add --overwrite")
+    replaceable = (output / "report.json").is_file() or (output.is_dir() and not any(output.iterdir()))
+    if output.exists() and not (replaceable and plan.options.overwrite):
+        fix = "name another folder" + ", or add --overwrite" * replaceable
+        raise RecipeError(f"{output} exists" + ", and is no report" * (not replaceable), where="--output_dir", fix=fix)
     return output
 
 
@@ -252,9 +272,8 @@ def _recipe(options: Options) -> Recipe:
     return recipe
 
 
-def _recipes_data(recipe: Recipe, log: Log, *, train: bool) -> tuple[Path, RowFormat]:
-    """The recipe's training or validation file, made and converted as the launcher does, if needed."""
-    recipe = ready(recipe, log)
+def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
+    """The training or validation file of a recipe whose data is ready."""
     key = "data.train_files" if train else "data.val_files"
     files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == key]
     if len(files) != 1:

@@ -283,8 +283,7 @@ def _compared(recipe: Recipe) -> dict[str, list[str]]:
         if str(folder) == str(model.model_path):
             raise
         return {}
-    with suppress(OSError):  # without a home the next start compares again
-        known.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(RecipeError):  # without a home the next start compares again
         write_json(known, found)
     return found
 

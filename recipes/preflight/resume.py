@@ -19,9 +19,7 @@ from typing import Any
 from recipes.config import Recipe
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.resolve import replaced
-from recipes.config.rewards import reward_call
 from recipes.config.schema import leaves
-from recipes.data.rows import rows_digest
 from recipes.engines.checkpoints import (
     EVERYTHING,
     EXTRA,
@@ -38,16 +36,16 @@ from recipes.engines.checkpoints import (
     step_of,
     whole_model,
 )
-from recipes.engines.verl.tools import file_digest
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, write_whole
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.paths import run_dir
-from recipes.rewards.identity import named_files, reward_files
-from recipes.runs.folder import Change, add_changes, set_aside
+from recipes.rewards.identity import named_files
+from recipes.runs import folder as runs
+from recipes.runs.folder import RECORD, Attempt, Change, add_changes, attempt_of, digest_of, recorded, set_aside
 from recipes.settings import VERL
 
-TRAINING_ROWS, VALIDATION_ROWS, REWARD, RANKS, WEIGHTS = "training rows", "validation rows", "reward", "ranks", "model"
+RANKS, WEIGHTS = "ranks", "model"
 CONFIG, TOKENIZER, PROCESSOR, CODE, GENERATION = (
     f"{WEIGHTS}: {part}" for part in ("config.json", "tokenizer", "processor", "code", "generation_config.json")
 )
@@ -58,7 +56,7 @@ FIXED = {
     **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
 }
 """Content that is no key and whose change makes checkpoints impossible to resume -> why."""
-ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
+ORDER = ("training rows", TOKENIZER, PROCESSOR)
 """Content that is no key and decides the order of the rows: where it changed, the dataloader's state is useless."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
 """verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
@@ -66,25 +64,10 @@ SAMPLED, PIECES = 1 << 16, 32
 """Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Content and settings of an attempt."""
-
-    after_step: int  # the last step before it
-    content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
-    settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
-
-
 def fingerprint(recipe: Recipe) -> Attempt:
     """The attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
-    reward = reward_call(recipe)
-    content: dict[str, Any] = {
-        RANKS: recipe.n_gpus,
-        **_model(recipe),
-        REWARD: reward_files(*reward, recipe.engine) if reward else None,
-        TRAINING_ROWS: rows_digest(recipe, "data.train_files"),
-        VALIDATION_ROWS: rows_digest(recipe, "data.val_files"),
-    }
+    content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe)}
+    content |= {name: digest_of(recipe, name) for name in (runs.REWARD, *runs.ROWS)}
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
         value = recipe.value(key)
@@ -92,10 +75,8 @@ def fingerprint(recipe: Recipe) -> Attempt:
             continue
         if leaf.info.resume == "setting":
             settings[key] = value
-        elif value and key == "worker.rollout.tools":
-            content[key] = file_digest(value)
         else:
-            content[key] = _file(value) if leaf.info.path else value
+            content[key] = digest_of(recipe, key) if leaf.info.path else value
     for name, value in native(recipe).items():
         if _VERL_SETTINGS.fullmatch(name):
             settings[f"{NATIVE}{name}"] = value
@@ -162,13 +143,11 @@ def _files(files: Iterable[Path]) -> str:
     return json_sha256([[file.name, sha256(file)] for file in files if file.is_file()])
 
 
-def _file(path: str | Path | None) -> str | None:
+def _file(path: Path) -> str | None:
     """The digest of a file; None where there is none."""
-    return sha256(Path(path)) if path and Path(path).is_file() else None
+    return sha256(path) if path.is_file() else None
 
 
-RECORD = "recipe.json"
-"""File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
 CHANGED = "changed"
 """The value of trainer.find_last_checkpoint, and of RESUME, that resumes although the content changed."""
 BEGUN_ANEW = ".begun_anew"
@@ -183,25 +162,11 @@ def folder(recipe: Recipe) -> Path:
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
-def recorded(place: Path) -> list[Attempt]:
-    """The attempts whose checkpoints are in a folder, the oldest first; none where no record of them can be read."""
-    try:
-        return [Attempt(**entry) for entry in json.loads((place / RECORD).read_text(encoding="utf-8"))["attempts"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def _attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
-    """The attempt that made a step."""
-    return next((attempt for attempt in reversed(attempts) if attempt.after_step < step), None)
-
-
 def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
     """The parts that a step was saved with; None where nobody recorded them."""
-    attempt = _attempt_of(attempts, step)
-    if attempt is None:
-        return None
-    return frozenset({MODEL}) if attempt.content["trainer.save_model_only"] else EVERYTHING
+    attempt = attempt_of(attempts, step)
+    model_only = attempt and attempt.content.get("trainer.save_model_only")
+    return None if model_only is None else frozenset({MODEL}) if model_only else EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -252,7 +217,7 @@ def start(recipe: Recipe) -> Start:
     wrote = checkpoint.ranks()
     other_ranks = () if wrote in (None, recipe.n_gpus) else (Change(RANKS, wrote, recipe.n_gpus, "", True),)
     parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
-    attempt = _attempt_of(attempts, checkpoint.step)
+    attempt = attempt_of(attempts, checkpoint.step)
     if attempt is None:
         why = f"no {RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
         return Start(checkpoint, tuple(problems), other_ranks, why, parts, ours)

@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import psutil
+from pydantic import TypeAdapter
 
 from recipes.config import Recipe, load, total_steps
 from recipes.config.resolve import replaced
+from recipes.config.rewards import reward_call
 from recipes.config.schema import leaves
-from recipes.data.rows import row_count
+from recipes.data.rows import row_count, rows_digest
 from recipes.engines.checkpoints import BEST, Best, Checkpoint, best_checkpoint, last_checkpoint, step_of
+from recipes.engines.verl.tools import file_digest
 from recipes.errors import RecipeError, did_you_mean
-from recipes.files import run_lock, write_whole
+from recipes.files import run_lock, sha256, write_whole
 from recipes.model_files import read_json
 from recipes.paths import artifacts, checkpoint_dir, in_artifacts, relative_to_cwd, run_dir
+from recipes.rewards.identity import reward_files
 from recipes.runs.metrics import (
     DUMPS,
     Measured,
@@ -346,9 +350,49 @@ def compares_since(run: Path) -> int:
 def read_changes(run: Path) -> list[Changed]:
     """The changes of a run, in order; incomplete lines are skipped."""
     file, found = run / CHANGES, []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
             changes = tuple(Change(**each) for each in entry["changes"])
-            found.append(Changed(entry["after_step"], changes, bool(entry.get("validated"))))
+            found.append(Changed(int(entry["after_step"]), changes, bool(entry.get("validated"))))
     return found
+
+
+RECORD = "recipe.json"
+"""File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
+REWARD, ROWS = "reward", {"training rows": "data.train_files", "validation rows": "data.val_files"}
+"""Content of an attempt that is no key; the rows' keys."""
+TOOLS, TEMPLATE = "worker.rollout.tools", "data.override_chat_template"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Content and settings of an attempt."""
+
+    after_step: int  # the last step before it
+    content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
+    settings: dict[str, Any]  # key -> value, for the keys that may change between attempts
+
+
+def recorded(place: Path) -> list[Attempt]:
+    """The attempts whose checkpoints are in a folder, the oldest first; none where no record of them can be read."""
+    try:
+        found = json.loads((place / RECORD).read_text(encoding="utf-8"))
+        return TypeAdapter(list[Attempt]).validate_python(found["attempts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def attempt_of(attempts: Sequence[Attempt], step: int) -> Attempt | None:
+    """The attempt that made a step."""
+    return next((attempt for attempt in reversed(attempts) if attempt.after_step < step), None)
+
+
+def digest_of(recipe: Recipe, name: str) -> Any:
+    """What an attempt records of the reward, of rows, or of the file that a key names; None where there is none."""
+    if name == REWARD:
+        return (reward := reward_call(recipe)) and reward_files(*reward, recipe.engine)
+    if name in ROWS:
+        return rows_digest(recipe, ROWS[name])
+    file = Path(recipe.value(name) or "")
+    return (file_digest(str(file)) if name == TOOLS else sha256(file)) if file.is_file() else None

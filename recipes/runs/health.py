@@ -230,7 +230,9 @@ def _reward_and_validation(run: Evidence) -> Verdict:
         raise Unknown("fewer than two validations")
     last, every = validations[steps[-1]], [validations[step] for step in steps]
     if all(each.error == 0 for each in every):
-        raise Unknown("every question has the same value in each validation")
+        known = any(each.questions for each in every)
+        what = "every question has the same value in" if known else "no responses are there of"
+        raise Unknown(f"{what} each validation")
     scores, most, least = (
         _between(run.series(f"critic/score/{name}"), run.since, steps[-1]) for name in ("mean", "max", "min")
     )

@@ -59,7 +59,7 @@ def write(folder: Path, output: Path) -> Path:
         changed=read_changes(folder),
         config=config.read_text(encoding="utf-8", errors="replace") if config.is_file() else "there is none",
     )
-    write_whole(output, text)
+    write_whole(output, text, "--output")
     return output.absolute()
 
 
@@ -147,7 +147,7 @@ def write_comparison(sides: Sequence[Side], output: Path) -> str:
     runs = {name: side.run for name, side in zip(compared.names, sides, strict=True) if side.run}
     figures = curves(runs, held_out, compared.runs[0].measure) if runs else ()
     page = templates(Path(__file__).parent).get_template("compare.html.j2")
-    write_whole(output, page.render(compared=compared, curves=figures, title=" | ".join(compared.names)))
+    write_whole(output, page.render(compared=compared, curves=figures, title=" | ".join(compared.names)), "--output")
     return compared.text()
 
 

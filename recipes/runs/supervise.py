@@ -23,6 +23,7 @@ from recipes.errors import RecipeError, counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
+from recipes.runs import metrics as logged
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import MISMATCH_ADVICE, Health, mismatch, mismatch_bound
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
@@ -232,8 +233,15 @@ class BestCheckpoint:
 
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
-        validated, last = self._held_out(step), last_checkpoint(self._folder)
-        if validated is None or not math.isfinite(validated.value) or last is None or last.step != step.step:
+        last, until = last_checkpoint(self._folder), time.monotonic() + 2.0
+        if last is None or last.step != step.step or logged.validation(step) is None:
+            return
+        with _caught_signals() as caught:  # verl's other trainers log before the dump is whole
+            while (validated := self._held_out(step)) is None and not caught and time.monotonic() < until:
+                time.sleep(_POLL_S)
+        for each in caught:
+            signal.raise_signal(each)
+        if validated is None or not math.isfinite(validated.value):
             return
         measure, value = validated.measure, validated.value
         best, chosen_by = best_checkpoint(self._folder), {"metric": measure, **self._chosen_by}
@@ -241,7 +249,7 @@ class BestCheckpoint:
             return
         try:
             kept = keep_best(last, {**chosen_by, "value": value})
-        except OSError as error:
+        except (OSError, RecipeError) as error:
             self._log(f"warning: the best checkpoint, step {step.step}, could not be kept: {error}")
         else:
             shown = f"{measure} {number(value)}, kept in {relative_to_cwd(kept)}"

@@ -126,11 +126,14 @@ def test_a_script_goes_on_with_the_whole_environment_or_names_the_set_up(tmp_pat
         assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_ends_a_command_with_one_line_also_while_it_imports(tmp_path):
-    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt")
-    command = [sys.executable, "-m", "recipes.installation", "start", "slow"]
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [("slow", ["-m", "recipes.installation", "start", "slow"]), ("omegaconf", ["-c", "import recipes.commands"])],
+)
+def test_ctrl_c_ends_a_command_with_one_line_also_while_it_imports(tmp_path, slow, words):
+    (tmp_path / f"{slow}.py").write_text("raise KeyboardInterrupt")
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([sys.executable, *words], env=environ, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")  # 130 in a shell
     with pytest.raises(SystemExit, match="130"), reported_errors():
         raise KeyboardInterrupt

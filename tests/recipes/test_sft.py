@@ -192,6 +192,16 @@ def test_a_run_of_grpo_is_not_replaced(tmp_path, monkeypatch, file):
     assert (tmp_path / file).read_text() == "kept"
 
 
+def test_a_second_start_touches_nothing_of_the_first(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    with folder.lock_run(chosen.experiment):
+        chosen.rows.write_text("rows")
+        saved = tmp_path / "checkpoints" / chosen.experiment / "global_step_2"
+        saved.mkdir(parents=True)
+        assert "wait for it" in mistake(lambda: sft.run(chosen, Console(), "gsm8k")).fix
+        assert (chosen.rows.read_text(), saved.is_dir()) == ("rows", True)
+
+
 def test_nothing_starts_on_gpus_that_are_planned_for(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     planned = sft.plan("gsm8k", ["--gpus", "1x24"], {})

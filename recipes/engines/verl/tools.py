@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
@@ -109,21 +109,25 @@ def _made(name: str, function: Callable[..., Any], file: str, made: Callable[...
     except Exception as error:
         code = getattr(inspect.unwrap(function), "__code__", None)
         what = f"the function {name} can be no tool: {' '.join(str(error).split())}"
-        fix = "give each parameter a type and a line under Args: in the docstring, or begin the name with _"
+        fix = "give each parameter a type and a line `name: text` under Args:, return str, or begin the name with _"
         raise RecipeError(what, where=f"{file}:{code.co_firstlineno}" if code else file, fix=fix) from error
 
 
 def _validated(schema: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its arguments checked; transformers calls an Enum, a bare list, a date, a path an object."""
-    parameters = inspect.signature(function).parameters.values()
-    if unnamed := [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]:
+    signature = inspect.signature(function, eval_str=True)
+    if unnamed := [each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY]:
         raise TypeError(f"a model gives arguments by name, and {', '.join(unnamed)} takes none")
+    returned = signature.return_annotation
+    if (get_origin(returned) or returned) in (int, float, bool, list, dict, tuple, set, None):
+        raise TypeError(f"a model reads a text, and it returns {inspect.formatannotation(returned)}")
     plain = inspect.isfunction(function) or inspect.ismethod(function)  # pydantic takes no others
     called: Any = validate_call(function if plain else functools.wraps(function)(lambda **named: function(**named)))
     if objects := {name: each for name, each in schema.parameters.properties.items() if each.type == "object"}:
         known = TypeAdapter(called).json_schema()
         for name, shown in objects.items():
             found = known["properties"][name]
+            found = next((each for each in found.get("anyOf", ()) if each.get("type") != "null"), found)
             found = known["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
             shown.type, shown.enum = found.get("type", "object"), found.get("enum")
     return called

@@ -1,17 +1,20 @@
 """The command line as users type it, against the scripted server."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from recipes.config import load, to_yaml
+from recipes.engines.checkpoints import checkpoint_at, keep_best
 from recipes.errors import RecipeError
 from recipes.evaluation import evaluate
 from recipes.evaluation.cli import app
 from recipes.evaluation.options import Options
 from recipes.evaluation.plan import plan_of
+from recipes.preflight import resume
 from tests.mistakes import mistake
 
 
@@ -164,6 +167,43 @@ def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_m
     assert "variable TOP_K=5, worker.rollout.engine_kwargs.quantization=fp8" in notes[-2]
     (artifacts / "runs" / "sums" / "config.yaml").write_text("name: of another version\nkey: 1\n")
     plan_of(Options(arguments=[str(recipe)], model_path=str(model)), notes.append)
+
+
+@pytest.mark.parametrize("words", [[], ["analyse"]])
+def test_files_changed_since_the_run_are_said(recipe, reward_path, make_data, make_model, artifacts, tmp_path, words):
+    tools, template = tmp_path / "tools.py", tmp_path / "template.jinja"
+    tools.write_text("from helper import f\n")
+    template.write_text("{{ messages }}")
+    (tmp_path / "helper.py").write_text("def f() -> str: 'F.'")
+    keys = [f"worker.rollout.tools={tools}", f"data.override_chat_template={template}"]
+    trained = load(str(recipe), arguments=keys, environ={})
+    (artifacts / "runs" / "sums").mkdir(parents=True)
+    (artifacts / "runs" / "sums" / "config.yaml").write_text(to_yaml(trained))
+    base = make_model("base_model", b"base")
+    resume.record(trained, resume.Start(None, now=resume.fingerprint(trained)))
+    make_model("artifacts/checkpoints/sums/global_step_5/actor/huggingface", b"trained")
+    run, notes = Options(arguments=words, run=artifacts / "runs" / "sums", base_model_path=str(base) * (not words)), []
+    plan_of(run, notes.append)
+    assert not [note for note in notes if "unlike" in note]
+    for file in (tmp_path / "helper.py", template, reward_path):
+        file.write_text(f"{file.read_text()} # changed")
+    make_data(11, "train")
+    make_data(8, "test")
+    plan_of(run, notes.append)
+    (said,) = [note for note in notes if "unlike" in note]
+    for name in ("reward: another", "worker.rollout.tools: ", "data.override_chat_template: "):
+        assert name in said
+    assert ("validation rows: " in said, "training rows: " in said) == (not words, bool(words))
+    keep_best(
+        checkpoint_at(artifacts / "checkpoints" / "sums", 5),
+        {"metric": "accuracy", "reward": "", "validation": "", "value": 1.0},
+    )
+    plan_of(replace(run, model_path=str(artifacts / "checkpoints" / "sums" / "best")), notes.append)
+    assert notes[-1] == said
+    data = "data.train_files" if words else "data.val_files"
+    chosen = [f"{data}={trained.value(data)}", f"worker.reward.reward_function={reward_path}", *keys]
+    plan_of(replace(run, arguments=[*words, *chosen]), notes.append)
+    assert len([note for note in notes if "unlike" in note]) == 2, "nothing is said of what is typed here"
 
 
 def test_a_users_own_file_and_reward(eval_sums, tmp_path):

@@ -131,6 +131,11 @@ def test_a_folder_that_exists_is_not_overwritten(world, tmp_path):
     assert world.samplers["model"].asked == [], "seen before the work"
     (tmp_path / "out").mkdir()
     world.run(world.plan(output_dir=tmp_path / "out", overwrite=True))
+    (tmp_path / "run").mkdir()
+    world.run(world.plan(output_dir=tmp_path / "run", overwrite=True))
+    (tmp_path / "run" / "report.json").rename(tmp_path / "run" / "config.yaml")
+    mistake(lambda: world.run(world.plan(output_dir=tmp_path / "run", overwrite=True)), "exists, and is no report")
+    assert (tmp_path / "run" / "config.yaml").is_file()
 
 
 @pytest.fixture

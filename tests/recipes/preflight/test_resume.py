@@ -198,10 +198,14 @@ def test_where_no_step_is_whole_the_last_model_that_is_begins_another_run(make, 
     assert f"MODEL_PATH={model}" in refused("the model of step 2 is whole").fix
 
 
-@pytest.mark.parametrize("damage", [lambda record: record.unlink(), lambda record: record.write_text("{")])
-def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, damage, refused):
+OF_ANOTHER_FORM = '{"attempts": [{"after_step": 0, "content": null, "settings": null}]}'
+
+
+@pytest.mark.parametrize("text", [None, "{", OF_ANOTHER_FORM])
+def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, text, refused):
     attempt(make())
-    damage(resume.folder(make()) / resume.RECORD)
+    record = resume.folder(make()) / resume.RECORD
+    record.write_text(text) if text else record.unlink()
     refused(resume.RECORD)
     changed = make(ANYWAY)
     assert any("cannot be known" in remark for remark in resume.check_resume(changed).remarks)

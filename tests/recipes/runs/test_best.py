@@ -1,5 +1,10 @@
 """The best checkpoint is kept beyond the limit on saved steps, and chosen anew when the reward changes."""
 
+import json
+import signal
+import threading
+import time
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -70,6 +75,28 @@ def test_the_best_is_chosen_anew_with_other_questions_other_sampling_or_another_
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {8: 0.2}) == [8]
     given.append("worker.rollout.val_override_config.temperature=0.3")
     assert validated(folder, BestCheckpoint(recipe(folder, *given), print), {10: 0.1}) == [10]
+
+
+def test_a_validation_that_verl_still_writes_is_waited_for(tmp_path):
+    lines = [{"input": f"{at}?", "output": "", "gts": "1", "score": at, "acc": at, "uid": f"{at}_0_0"} for at in (0, 1)]
+    texts = [json.dumps({**line, "row_id": str(at), "step": 2}) + "\n" for at, line in enumerate(lines)]
+    dump = tmp_path / "artifacts" / "runs" / "countdown" / "validation" / "2.jsonl"
+    dump.parent.mkdir(parents=True)
+    dump.write_text(texts[0] + texts[1][:20])
+    (tmp_path / "global_step_2" / "actor").mkdir(parents=True)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("2")
+    several = {"val-core/x/acc/mean@1": 0.0, "val-core/y/acc/mean@1": 1.0}
+    keeper, began, stops = BestCheckpoint(recipe(tmp_path), print), time.monotonic(), []
+    before = signal.signal(signal.SIGINT, lambda number, _: stops.append(number))
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    keeper.add_step(Step(2, several))
+    signal.signal(signal.SIGINT, before)
+    assert stops == [signal.SIGINT]
+    assert time.monotonic() - began < 1.5, "a signal ends the wait"
+    keeper.add_step(Step(1, several))  # not saved
+    threading.Timer(0.3, dump.write_text, ["".join(texts)]).start()
+    keeper.add_step(Step(2, several))
+    assert best_checkpoint(tmp_path)[:2] == (2, 0.5)
 
 
 @pytest.mark.parametrize("key", ["trainer.val_freq", "trainer.save_freq"])

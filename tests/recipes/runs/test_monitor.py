@@ -122,8 +122,8 @@ def test_a_changed_reward_breaks_the_series_everywhere(make_run, change, validat
     folder = make_run("changed", right=(3, 14, 30))
     make_run("other", right=(30, 30, 30))
     runs.add_changes(folder, 6, [runs.Change(*change, "from the next step on", True)], validated)
-    with (folder / runs.CHANGES).open("a") as file:
-        file.write('{"after_step": 9, "chan')  # the launcher was killed as it wrote
+    with (folder / runs.CHANGES).open("ab") as file:  # the launcher was killed as it wrote
+        file.write(b'{"after_step": null, "changes": []}\n\xff\n{"after_step": 9, "chan')
     shown = shown_everywhere("changed")
     assert f"{runs.Change(*change, '', True).described}".replace(">", "&gt;") in shown
     shares = {0: ("0.075", "7.5 ("), 6: ("0.350", "35.0 ("), 12: ("0.750", "75.0 (")}
@@ -144,6 +144,18 @@ def test_two_runs_with_intervals_the_paired_difference_and_their_settings(make_r
         dump = folder / "validation" / "12.jsonl"
         dump.write_text(re.sub(r"question <(\d+)\d>", r"question <\1>", dump.read_text()))
     assert "step 12, 40 questions, 10 of them different: two" in cli("compare", "one", "two")[1]
+
+
+def test_a_page_of_runs_with_chinese_names_warns_of_no_font(make_run, recwarn):
+    make_run("甲_one")
+    make_run("乙")
+    assert cli("compare", "甲_one", "乙")[0] == 0
+    assert not [each for each in recwarn if "Glyph" in str(each.message)]
+
+
+def test_validations_without_responses_are_named_as_such(make_run):
+    shutil.rmtree(make_run("one") / "validation")
+    assert "no responses are there of each validation" in cli("watch", "one", "--once")[1]
 
 
 def test_any_number_of_runs_on_one_page_named_by_what_differs(make_run):

@@ -4,6 +4,7 @@ import errno
 import io
 import shlex
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,9 @@ from rich.console import Console
 
 from recipes.config import load, to_yaml
 from recipes.engines.checkpoints import Checkpoint
-from recipes.files import write_json
+from recipes.errors import RecipeError
+from recipes.evaluation.cache import ResponseFile
+from recipes.files import whole_folder, write_json
 from recipes.paths import ROOT
 from recipes.runs import summary
 from recipes.runs.folder import RunFiles
@@ -36,6 +39,22 @@ def test_a_file_that_a_full_disk_cannot_take_leaves_nothing_behind(tmp_path, mon
     monkeypatch.setattr("os.replace", full)
     assert "make room" in mistake(lambda: write_json(tmp_path / "report.json", {"a": "b"})).fix
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for place in (Path("/proc/report.html"), tmp_path, tmp_path / "file" / "report.html"):
+        fix = mistake(lambda place=place: write_json(place, {}), "cannot be written").fix
+        assert fix == "make that a folder that you may write to"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    with (
+        pytest.raises(RecipeError, match="or set --out to another"),
+        whole_folder(tmp_path / "file" / "report", "--out"),
+    ):
+        pass
+    answers = ResponseFile(tmp_path / "file" / "answers.jsonl")
+    with pytest.raises(RecipeError, match="or set ARTIFACTS_DIR to another"), answers.for_writing():
+        pass
 
 
 def test_more_steps_repeat_a_recipe_by_path_its_variables_and_arguments(tmp_path, monkeypatch):

@@ -124,6 +124,8 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("1 / 0", "fails at import: ZeroDivisionError"),
         ("import sys; sys.exit(2)", "fails at import: SystemExit"),
         ('def f(x: int, /):\n    "F.\\n\\nArgs:\\n    x: x"', "arguments by name, and x takes none"),
+        ("def f() -> int:\n    'F.'", "a model reads a text, and it returns int"),
+        ("from __future__ import annotations\ndef f() -> list[str]:\n    'F.'", "it returns list.str"),
         ('import io\ndef f(x: io.BytesIO):\n    "F.\\n\\nArgs:\\n    x: x"', "f can be no tool: Unable to generate"),
     ],
 )
@@ -131,6 +133,15 @@ def test_a_file_that_has_no_tools_is_refused(tmp_path, text, what):
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(RecipeError, match=what):
         load_tools(str(tmp_path / "bad.py"))
+
+
+def test_what_may_be_left_out_has_its_type(tmp_path):
+    text = "import enum, datetime\nclass C(enum.Enum):\n    one = 'x'\n"
+    text += "def f(c: C | None = None, d: datetime.date | None = None):"
+    (tmp_path / "mine.py").write_text(f'{text}\n    """F.\n\n    Args:\n        c: one\n        d: day\n    """')
+    (tool,) = load_tools(str(tmp_path / "mine.py"))
+    shown = tool.tool_schema.function.parameters.properties
+    assert (shown["c"].type, shown["c"].enum, shown["d"].type) == ("string", ["x"], "string")
 
 
 @pytest.mark.parametrize("text", ["__all__ = ['f']\ndef g(x): ...", "def _f(): 'Now.'\nf, g = _f, f", "import marked"])
