@@ -67,7 +67,10 @@ def load(
     trees = [read(path) for path in paths]
     is_resolved = True in [tree.pop(RESOLVED, False) for tree in trees]
     typed = understood(argument_settings(words, canonical))
-    controls = {setting.path: str(setting.value) for setting in typed if setting.path in CONTROL_OPTIONS}
+    steering = [each for each in typed if each.path in CONTROL_OPTIONS]
+    of_gpus = [Setting("hardware", "gpu", each.source, each.spelled) for each in steering if each.path == "gpus"]
+    merge(Recipe, [each for each in (*steering, *of_gpus) if each.value != "auto"])  # refuses two values of an option
+    controls = {each.path: str(each.value) for each in steering}
     user = [*variable_settings(environ), *(each for each in typed if each.path not in CONTROL_OPTIONS)]
     planned: tuple[Gpu, ...] | None = None  # by `--gpus 1x24`, whether they are here or not
     if (text := controls.get("gpus")) is not None:

@@ -95,6 +95,9 @@ def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option):
     [
         ("--rollout_n 8 actor_rollout_ref.rollout.n=5", {}, ["--rollout_n 8", "actor_rollout_ref.rollout.n"]),
         ("--lr 1e-6 --lr=1e-5", {}, ["--lr 1e-6", "--lr=1e-5"]),
+        ("hardware=cpu --hardware gpu", {}, ["hardware=cpu", "--hardware gpu"]),
+        ("--gpus 1x24 --gpus 1x80", {}, ["--gpus 1x24", "--gpus 1x80"]),
+        ("--gpus 8x80 --hardware cpu", {}, ["--gpus 8x80", "--hardware cpu"]),
         ("", {"WANDB_PROJECT": "team", "PROJECT_NAME": "mine"}, ["WANDB_PROJECT=team", "PROJECT_NAME=mine"]),
         ("", {"LR": "1e-6", "LEARNING_RATE": "1e-5"}, ["LR=1e-6", "LEARNING_RATE=1e-5"]),
         ("", {"ROLLOUT_N": "four"}, ["worker.rollout.n is 'four'", "variable ROLLOUT_N=four", "integer"]),
