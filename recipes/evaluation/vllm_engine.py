@@ -102,11 +102,27 @@ class VllmSampler:
         self._llm: Any = None
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
-        """Yield each question's group of `sampling.n` responses when it is finished; one that is not asked has none."""
-        engine = self._start().llm_engine
-        if self._rules is not None:
-            yield from _converse(engine, self._settings, self._rules, questions, sampling)
-            return
+        """Yield each question's group of `sampling.n` responses when it is finished; one that is not asked has none.
+
+        Raises RecipeError where vLLM refuses a prompt, or its process ends.
+        """
+        engine, share = self._start().llm_engine, self._settings.gpu_memory_utilization
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            if self._rules is None:
+                yield from self._ask(engine, questions, sampling)
+            else:
+                yield from _converse(engine, self._rules, questions, sampling)
+        except EngineDeadError as error:
+            raise RecipeError(
+                "vLLM's process ended while it generated, for what its own lines above say",
+                where="generation",
+                fix=f"if a GPU's memory ran out, lower --gpu_memory_utilization, {share} now",
+            ) from error
+
+    def _ask(self, engine: Any, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
+        """Yield the groups of questions whose responses are one text each."""
         waiting = iter(questions)
         most = IMAGES_IN_FLIGHT if self._images else IN_FLIGHT
         running = 0
@@ -118,7 +134,7 @@ class VllmSampler:
                     yield Group(question.row, ())
             if not running:
                 return
-            for output in _step(engine, self._settings):
+            for output in engine.step():
                 if output.finished:
                     running -= 1
                     row, asked = int(output.request_id), not self._is_too_long(len(output.prompt_token_ids))
@@ -293,23 +309,7 @@ def _prepare_cpu(model: Path) -> None:
     vllm_distribution.name_vllm()
 
 
-def _step(engine: Any, settings: Engine) -> list[Any]:
-    """What vLLM's next step has made. Raises RecipeError where vLLM's process has ended."""
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    try:
-        return list(engine.step())
-    except EngineDeadError as error:
-        raise RecipeError(
-            "vLLM's process ended while it generated, for what its own lines above say",
-            where="generation",
-            fix=f"if a GPU's memory ran out, lower --gpu_memory_utilization, {settings.gpu_memory_utilization} now",
-        ) from error
-
-
-def _converse(
-    engine: Any, settings: Engine, rules: Rules, questions: Iterable[Question], sampling: Sampling
-) -> Iterator[Group]:
+def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
     """Yield the groups of questions whose responses may call tools, in the turns of the trainer's loop."""
     from recipes.engines.verl.conversation import Conversation
 
@@ -350,7 +350,7 @@ def _converse(
             else:
                 ask(name)
         heard: dict[str, Coroutine[Any, Any, list[Any]]] = {}
-        for output in _step(engine, settings) if engine.has_unfinished_requests() else []:
+        for output in engine.step() if engine.has_unfinished_requests() else []:
             if output.finished:
                 name, choice = output.request_id.rpartition(":")[0], output.outputs[0]
                 _logprob(choice, running[name][0].row, sampling)  # raises for weights that are broken
