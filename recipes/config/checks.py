@@ -207,7 +207,7 @@ def _says_something(recipe: Recipe, path: str) -> bool:
     if leaf := leaves(Recipe).get(path):
         return recipe.value(path) not in ((None,) if recipe.source_of(path).by_user else (None, leaf.default))
     name = _bare(path).lstrip("+")
-    return _value(recipe, name) not in (None, (easyr1_defaults() | verl_defaults()).get(name))
+    return _value(recipe, name) not in (None, _engines_default(name))
 
 
 def _why_idle(recipe: Recipe, path: str, off: Mapping[str, str]) -> str:
@@ -242,7 +242,12 @@ def _value(recipe: Recipe, key: str) -> Any:
     """The value of a recipe's key or of an engine's; one that is handed to the engine past the recipe's key counts."""
     given, leaf = native(recipe) | recipe.easyr1, leaves(Recipe).get(key)
     past = next((given[name] for name in (key, *(leaf.info.verl if leaf else ())) if name in given), None)
-    return past if past is not None else recipe.value(key) if leaf else (easyr1_defaults() | verl_defaults()).get(key)
+    return past if past is not None else recipe.value(key) if leaf else _engines_default(key)
+
+
+def _engines_default(name: str) -> Any:
+    """The default of an engine's own key; a name that both have is verl's."""
+    return verl_defaults().get(name, easyr1_defaults().get(name))
 
 
 def _switched_off(recipe: Recipe) -> dict[str, str]:

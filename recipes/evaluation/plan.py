@@ -223,11 +223,20 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel, c
     pairs = {path: (ours.get(path), theirs.get(path)) for path in {**theirs, **ours} if path.startswith(AS_TRAINED)}
     pairs = {path: pair for path, pair in pairs.items() if not path.startswith(tuple(asked))}
     said = [f"{path} is {flow(here)}, not {flow(there)}" for path, (here, there) in pairs.items() if here != there]
+    return said + _changed_files(options, recipe, trained, chosen, place)
+
+
+def _changed_files(
+    options: Options, recipe: Recipe, trained: EvaluatedModel, chosen: Sequence[str], place: Path
+) -> list[str]:
+    """Rows, reward, tools and template that the record in `place` has otherwise, those of `chosen` keys left out."""
+    said: list[str] = []
     best = best_checkpoint(place) if BEST in Path(trained.address).parts else None
     attempts, step = runs.recorded(place), step_of(trained.address) or (best and best.step)
     made = runs.attempt_of(attempts, step) if step else next(reversed(attempts), None)
     of_rows = ("data.train_files", "data.val_files", "data.seed", *BY_CONVERSION)
-    keys = {"training rows" if options.analyse else "validation rows": of_rows, runs.REWARD: ("worker.reward.reward_",)}
+    rows = runs.TRAINING_ROWS if options.analyse else runs.VALIDATION_ROWS
+    keys = {rows: of_rows, runs.REWARD: ("worker.reward.reward_",)}
     for name, begins in {**keys, runs.TOOLS: (runs.TOOLS,), runs.TEMPLATE: (runs.TEMPLATE,)}.items():
         then = made and made.content.get(name)
         if then and not any(path.startswith(begins) for path in chosen):

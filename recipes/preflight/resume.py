@@ -41,8 +41,19 @@ from recipes.files import json_sha256, sha256, write_whole
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.paths import run_dir
 from recipes.rewards.identity import named_files
-from recipes.runs import folder as runs
-from recipes.runs.folder import RECORD, Attempt, Change, add_changes, attempt_of, digest_of, recorded, set_aside
+from recipes.runs.folder import (
+    RECORD,
+    REWARD,
+    ROWS,
+    TRAINING_ROWS,
+    Attempt,
+    Change,
+    add_changes,
+    attempt_of,
+    digest_of,
+    recorded,
+    set_aside,
+)
 from recipes.settings import VERL
 
 RANKS, WEIGHTS = "ranks", "model"
@@ -56,7 +67,7 @@ FIXED = {
     **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
 }
 """Content that is no key and whose change makes checkpoints impossible to resume -> why."""
-ORDER = ("training rows", TOKENIZER, PROCESSOR)
+ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
 """Content that is no key and decides the order of the rows: where it changed, the dataloader's state is useless."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
 """verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
@@ -67,7 +78,7 @@ SAMPLED, PIECES = 1 << 16, 32
 def fingerprint(recipe: Recipe) -> Attempt:
     """The attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe)}
-    content |= {name: digest_of(recipe, name) for name in (runs.REWARD, *runs.ROWS)}
+    content |= {name: digest_of(recipe, name) for name in (REWARD, *ROWS)}
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
         value = recipe.value(key)

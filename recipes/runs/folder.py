@@ -325,7 +325,9 @@ class Changed(NamedTuple):
         return any(each.name in BREAKS or each.name.startswith("worker.reward.") for each in self.changes)
 
 
-BREAKS = ("reward", "validation rows", "content")
+REWARD, TRAINING_ROWS, VALIDATION_ROWS = "reward", "training rows", "validation rows"
+"""Content of an attempt that is no key."""
+BREAKS = (REWARD, VALIDATION_ROWS, "content")
 """Changed content after which scores or validations do not compare; `content`: it is not known what differs."""
 
 
@@ -360,8 +362,7 @@ def read_changes(run: Path) -> list[Changed]:
 
 RECORD = "recipe.json"
 """File in the folder of the checkpoints: what each attempt trained, and the step that it began after."""
-REWARD, ROWS = "reward", {"training rows": "data.train_files", "validation rows": "data.val_files"}
-"""Content of an attempt that is no key; the rows' keys."""
+ROWS = {TRAINING_ROWS: "data.train_files", VALIDATION_ROWS: "data.val_files"}
 TOOLS, TEMPLATE = "worker.rollout.tools", "data.override_chat_template"
 
 

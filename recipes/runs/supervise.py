@@ -23,11 +23,20 @@ from recipes.errors import RecipeError, counted
 from recipes.files import json_sha256
 from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
-from recipes.runs import metrics as logged
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import MISMATCH_ADVICE, Health, mismatch, mismatch_bound
 from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
-from recipes.runs.metrics import MetricsFollower, Step, duration, held_out, number, per_token, read_history, seconds
+from recipes.runs.metrics import (
+    MetricsFollower,
+    Step,
+    duration,
+    held_out,
+    number,
+    per_token,
+    read_history,
+    seconds,
+    validation,
+)
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.terminal import Progress
 
@@ -234,7 +243,7 @@ class BestCheckpoint:
     def add_step(self, step: Step) -> None:
         """Keep the step's checkpoint if it was saved and its validation is the highest so far."""
         last, until = last_checkpoint(self._folder), time.monotonic() + 2.0
-        if last is None or last.step != step.step or logged.validation(step) is None:
+        if last is None or last.step != step.step or validation(step) is None:
             return
         with _caught_signals() as caught:  # verl's other trainers log before the dump is whole
             while (validated := self._held_out(step)) is None and not caught and time.monotonic() < until:
