@@ -89,8 +89,8 @@ _ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
-_CONSEQUENCES = (f"RuntimeError: {RESPONSE_FAILED}", "SystemExit")
-"""Consequences of an error elsewhere: a response failed, or a process was asked to end."""
+_CONSEQUENCES = (f"RuntimeError: {RESPONSE_FAILED}", "RuntimeError: Engine core initialization failed", "SystemExit")
+"""Consequences of an error elsewhere: a response failed, vLLM's process did, or a process was asked to end."""
 _DEAD = "ray.exceptions.ActorDiedError"
 _SILENT = "ray.exceptions.ActorUnavailableError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))

@@ -99,6 +99,20 @@ RuntimeError: the reward or vLLM raised for 1 of the prompts; the first error is
 """
 
 
+PROFILED = "AssertionError: Error in memory profiling. Initial free memory 112 GiB"
+CORE = f"""\
+(Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000] Traceback (most recent call last):
+(Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000]   File "worker.py", line 480, in determine
+(Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000] {PROFILED}
+(Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231] Traceback (most recent call last):
+(Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231]   File "executor.py", line 391, in get_response
+(Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231] RuntimeError: Worker failed with error 'Error'
+Traceback (most recent call last):
+  File "utils.py", line 1272, in wait_for_engine_startup
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{'EngineCore': 1}}
+"""
+
+
 def lines(text):
     return [clean(line) for line in text.splitlines()]
 
@@ -120,6 +134,7 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
         (COUNTED, "pydantic.ValidationError: 2 validation errors for M max_len must be 9", "a.py:1 in f"),
         (SILENT, UNAVAILABLE, "/env/site-packages/verl/workers/engine_workers.py:804 in update_weights"),
+        (CORE, PROFILED, "worker.py:480 in determine"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),
         (WARNING, "", ""),
     ],
@@ -136,6 +151,7 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
         ("(raylet) A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
         (f"{NUMA}A worker died or was killed while executing a task", "RuntimeError: no trajectories", "dmesg"),
         ("", "AttributeError: '_C' object has no attribute 'init_cpu_memory_env'", "libnuma1"),
+        ("", PROFILED, "type the command again"),
         ("", "RuntimeError: PytorchStreamWriter failed writing file data/3", "ARTIFACTS_DIR"),
         ("(EngineCore pid=9) torch.OutOfMemoryError: CUDA out of memory.", "EngineDeadError: ended", "GPU_MEMORY_UTIL"),
         ("", "Exception: wake_up failed: CUDA Error: out of memory at /csrc/cumem_allocator.cpp", "GPU_MEMORY_UTIL"),
