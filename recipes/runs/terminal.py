@@ -109,12 +109,13 @@ class Progress:
     ) -> None:
         self._console, self._total, self._held_out, self._clock = console, total, held_out, clock
         self._started = self._since = self._said = clock()
-        self._activity = ""
+        self._activity, self._begun = "", set[str]()
         self._recent: deque[Step] = deque(maxlen=20)
 
     def phase(self, name: str) -> None:
-        """Print that a phase of the start begins, unless it is the current one."""
-        if name != self._activity:
+        """Print that a phase of the start begins, the first time: EasyR1 reads the reference model after the policy."""
+        if name not in self._begun:
+            self._begun.add(name)
             self.note(f"[{self._clock() - self._started:5.0f} s] {name}")
             self._now(name)
 

@@ -40,9 +40,11 @@ def test_phases_steps_validations_and_a_line_in_every_silence():
         return lines
 
     progress = Progress(Console(file=shown, width=400), 3, clock=lambda: now[0])
-    for _ in range(2):
-        progress.phase("vLLM starts")
-    assert printed(25) == [f"[{at:5d} s] vLLM starts{since}" for at, since in ((0, ""), (10, ", 10 s"), (20, ", 20 s"))]
+    progress.phase("the model is read")
+    assert printed(1) == ["[    0 s] the model is read"]
+    for name in ("vLLM starts", "the model is read", "vLLM starts"):  # EasyR1 reads the reference model meanwhile
+        progress.phase(name)
+    assert printed(24) == [f"[{at:5d} s] vLLM starts{since}" for at, since in ((1, ""), (11, ", 10 s"), (21, ", 20 s"))]
     progress.step(Step(0, {"val-core/countdown/acc/mean@1": 0.125}))
     assert printed(1) == ["validation at step 0: accuracy countdown 0.125"]
     progress.step(Step(1, TRAINED))
