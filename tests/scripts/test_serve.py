@@ -1,7 +1,8 @@
-"""`scripts/serve.py` answers a request of OpenAI's form with a tiny model; vLLM's own command would not start here."""
+"""`scripts/serve.py` answers a request of OpenAI's form with a run's model; vLLM's own command would not start here."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +20,11 @@ pytestmark = pytest.mark.trainer(seconds=15)
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 
 
-def test_a_tiny_model_is_served_and_answers(tmp_path: Path) -> None:
-    port = free_port()
+def test_the_last_step_of_a_run_is_served_and_answers(tmp_path: Path) -> None:
+    port, run = free_port(), tmp_path / "run"
+    shutil.copytree(TINY, run / "global_step_1" / "actor" / "huggingface")
     options = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "96", "--served-model-name", "tiny"]
-    command = [sys.executable, str(ROOT / "scripts" / "serve.py"), str(TINY), *options, "--dtype", "float32"]
+    command = [sys.executable, str(ROOT / "scripts" / "serve.py"), str(run), *options, "--dtype", "float32"]
     environment = {**os.environ, "no_proxy": "127.0.0.1"}
     log = tmp_path / "log"
     with log.open("w") as stream:
