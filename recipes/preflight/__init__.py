@@ -81,11 +81,10 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     read = [key for key in path_keys(recipe) if key.kind == "input" and key.key != "trainer.load_checkpoint_path"]
     refuse_missing(recipe, read)  # a checkpoint is looked for with the others of its run
     for name, value in native(recipe).items():
-        named = (
-            name.endswith("path") and str(value).endswith(FILES) and not any(mark in value for mark in ("://", "${"))
-        )
+        local = name.endswith("path") and not any(mark in str(value) for mark in ("://", "${"))
+        named = local and (str(value).endswith(FILES) or (value and name.endswith("adapter_path")))
         if named and not any((folder / value).exists() for folder in (Path(), Path(str(verl_package())).parent)):
-            raise recipe.error(f"the file {value} does not exist", "mend the path", f"{NATIVE}{name}")
+            raise recipe.error(f"{value} does not exist", "mend the path", f"{NATIVE}{name}")
     check(recipe)
     found = []
     if recipe.resolution.planned_gpus is not None:

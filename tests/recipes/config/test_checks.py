@@ -129,6 +129,8 @@ def test_what_hardly_acts_is_remarked_on_and_what_the_papers_do_is_not(resolve):
         ("algorithm.rollout_correction.loss_type=reinforce", "trainer.use_v1 is true"),
         ("actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend=fa3", "worker.rollout.name is vllm"),
         ("LORA_RANK=0 actor_rollout_ref.rollout.layered_summon=true", "worker.actor.model.lora.rank is 0"),
+        ("LORA_RANK=4 actor_rollout_ref.model.lora_adapter_path=/a", ""),
+        ("LORA_RANK=0 actor_rollout_ref.model.lora_adapter_path=/a", "takes the policy for its own reference"),
         ("RECIPES_PATCHES=false worker.actor.recompute_old_log_probs=true", "trainer.patches is false"),
     ],
 )
