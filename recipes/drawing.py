@@ -8,14 +8,12 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from recipes.statistics import Interval
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 STYLE_SHEET = Path(__file__).with_suffix(".css")
 
@@ -80,8 +78,6 @@ def inline(figure: Any, name: str, description: str) -> str:
 
 def templates(folder: Path, html: bool = True) -> Environment:
     """The Jinja templates of a folder, which know the `style` sheet; HTML is escaped, a missing value is an error."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     loader = FileSystemLoader(folder)
     made = Environment(loader=loader, autoescape=html, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.globals["style"] = STYLE_SHEET.read_text(encoding="utf-8")

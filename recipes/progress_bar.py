@@ -6,10 +6,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from rich.progress import Progress
 
 SILENCE = 10.0
 """Seconds between two lines where there is no terminal."""

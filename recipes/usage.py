@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from rich.console import Console
 
 from recipes.config import Recipe, load, resolve, tasks
 from recipes.config.schema import leaves
@@ -13,9 +14,6 @@ from recipes.config.variables import CONTROLS, options
 from recipes.paths import ROOT
 from recipes.runs.summary import launcher
 from recipes.yaml_text import flow
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def show(console: Console) -> None:

@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from rich.progress import Progress
 
 from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
@@ -44,11 +50,6 @@ from recipes.paths import ROOT, data_dir, relative_to_cwd
 from recipes.progress_bar import progress_bar
 from recipes.rewards.loading import load_reward
 from recipes.written import written
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from jinja2 import Template
-    from rich.progress import Progress
 
 VERSION = 12
 """Version of the conversion; raise it when the same file would give other rows."""
@@ -93,8 +94,6 @@ class Conversion:
 
 def _messages(record: Record, system: str, template: Template | None) -> list[dict[str, str]]:
     """System message, where there is one, earlier turns, and the question in its template."""
-    from jinja2 import TemplateError
-
     *others, last = record.messages
     question = last["content"]
     if record.images and not any(IMAGE_MARK in message["content"] for message in record.messages):
@@ -152,9 +151,6 @@ def _text(path: Path, key: str) -> str:
 
 
 def _compiled(path: Path) -> Template:
-    from jinja2 import StrictUndefined, TemplateSyntaxError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     source = _text(path, "data.format_prompt")
     if "content" not in source and "prompt" not in source:
         fix = "write {{ content }} where the question belongs"
@@ -500,8 +496,6 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 
     A broken parquet file, or a missing one, counts as finished: the preflight reports it.
     """
-    import pyarrow as pa
-
     if path.suffix.lower() != ".parquet":
         return False
     schema = _schema(path)
@@ -520,9 +514,6 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
 
 def _schema(path: Path) -> pa.Schema | None:
     """The schema of a parquet file; None where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         return pq.read_schema(path)
     except (OSError, pa.ArrowException):

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from jinja2 import TemplateError
 
 from recipes.data.rows import find_manifest
@@ -63,7 +64,6 @@ def count_split(
     rows, the tokenizer's files, the template or the schemas of `tools` that it gets change. Raises RecipeError where
     there is no tokenizer, or its chat template refuses a prompt.
     """
-    import pyarrow.parquet as pq
 
     manifest, kept = find_manifest(path), None
     if manifest and Path(tokenizer).is_dir():

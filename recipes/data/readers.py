@@ -19,6 +19,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
 from recipes.engines.worked_answers import Message, last_text, messages_of, without_nulls
 from recipes.errors import RecipeError, abbreviated, first_line
@@ -443,9 +446,6 @@ def _cell(name: str, cell: str, columns: Columns) -> Any:
 
 def read_parquet(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every row of a parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         _object([(name, None) for name in pq.read_schema(path).names])
         for number, row in enumerate(read_rows(path, at_once=1024), 1):

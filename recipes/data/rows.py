@@ -17,20 +17,18 @@ from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import recipes
+from recipes.config import Recipe
 from recipes.config.path_keys import path_keys
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, whole_folder, write_whole, writing
 from recipes.pictures import MARKS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from recipes.config import Recipe
 
 
 class Manifest(BaseModel):
@@ -179,9 +177,6 @@ def rows_digest(recipe: Recipe, key: str) -> str | None:
 
 @lru_cache(maxsize=16)
 def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     digest = hashlib.sha256()
     try:
         with pq.ParquetFile(file) as opened:
@@ -195,9 +190,6 @@ def _rows_of(file: str, _mtime_ns: int, _size: int) -> str:
 
 def row_count(recipe: Recipe) -> int:
     """Number of training rows, from the files' footers; missing files count 0, and one unreadable file makes it 0."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     paths = [each.path for each in path_keys(recipe) if each.key == "data.train_files" and not each.on_hub]
     try:
         return sum(pq.read_metadata(path).num_rows for path in paths if Path(path).is_file())
@@ -207,8 +199,6 @@ def row_count(recipe: Recipe) -> int:
 
 def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: int = 4096) -> Iterator[dict[str, Any]]:
     """Yield every row of a parquet file, with the wanted columns that the file has; None: all."""
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(file) as opened:
         columns = None if wanted is None else [name for name in opened.schema_arrow.names if name in wanted]
         for batch in opened.iter_batches(at_once, columns=columns):
@@ -292,9 +282,6 @@ def write_split(
 
 
 def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None) -> tuple[int, pa.Schema]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     ids = Counter[str]()
     iterator = iter(rows)
     group = list(islice(iterator, ROWS_PER_GROUP))
@@ -332,8 +319,6 @@ IMAGES: Final = "images"
 
 def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:
     """The schema of rows with any columns, of one type each; a column that a row lacks is null there."""
-    import pyarrow as pa
-
     iterator, schema = iter(rows), pa.schema([])
     try:
         while group := list(islice(iterator, ROWS_PER_GROUP)):
@@ -349,8 +334,6 @@ def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Sch
 
 def _with_keys(kind: pa.DataType) -> pa.DataType | None:
     """A type without the objects that have no keys, which parquet cannot hold; None where that leaves nothing."""
-    import pyarrow as pa
-
     if pa.types.is_list(kind):
         return pa.list_(inner) if (inner := _with_keys(kind.value_type)) else None
     if not pa.types.is_struct(kind):

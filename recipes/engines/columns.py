@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from recipes.config import Recipe
+from jinja2 import Template
+
+from recipes.config import Recipe
 
 
 def prompt_column(recipe: Recipe) -> str:
@@ -39,8 +40,6 @@ def chat_of(prompt: Any, template: str) -> list[dict[str, str]]:
 
 @lru_cache(maxsize=8)
 def _format(template: str) -> Any:
-    from jinja2 import Template
-
     return Template(template)
 
 

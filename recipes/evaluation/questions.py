@@ -10,6 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
@@ -103,9 +106,6 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
 
 def _open(path: Path, needed: Iterable[str] = ()) -> Any:
     """The pyarrow ParquetFile of a path."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     fix = "use a file that a data_prep script wrote"
     try:
         file = pq.ParquetFile(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from recipes.data.rows import read_rows, write_split
 from recipes.errors import RecipeError
@@ -148,8 +149,6 @@ def write_filtered(
     Its manifest lists the others, each with its reason, and what decided: "all right", "all wrong" (accuracy and score
     0), or "same score", which is equal partial credit or a reward without accuracy. Raises RecipeError if none is left.
     """
-    import pyarrow.parquet as pq
-
     dropped = {}
     for question, flat, figures in zip(questions, measures.flat, measures.questions, strict=True):
         if flat:

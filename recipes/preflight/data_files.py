@@ -10,6 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import data_parallel, used_rows
@@ -37,8 +40,6 @@ def missing(recipe: Recipe) -> list[PathKey]:
 
 def columns(key: PathKey) -> list[str]:
     """The columns of a file that `check_data` has passed."""
-    import pyarrow.parquet as pq
-
     return list(pq.read_schema(key.path).names)
 
 
@@ -153,9 +154,6 @@ def _held(image: Any) -> Any:
 
 
 def _check_columns(recipe: Recipe, key: PathKey) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         opened = pq.ParquetFile(key.path)
     except (pa.ArrowException, OSError) as error:

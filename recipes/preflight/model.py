@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import divisors
 from recipes.config.names import template_arguments
@@ -127,7 +129,6 @@ def check_chat_template(recipe: Recipe) -> list[str]:
 
     Raises RecipeError where there is no chat template, it cannot be rendered, or no token ends a response.
     """
-    from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
     model = recipe.worker.actor.model

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from rich.console import Console
 
 from recipes import preflight
 from recipes.config import Recipe, total_steps
@@ -28,9 +30,6 @@ from recipes.preflight import data_files, machine, memory, speed
 from recipes.preflight.model import fast_tokenizer
 from recipes.runs.metrics import duration
 from recipes.runs.summary import any_launcher, launcher, typed_arguments, typed_variables
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 FEW_STEPS, ENOUGH_STEPS = 50, 100
 """A plan with fewer steps names a batch that makes enough of them."""

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from recipes.drawing import BAD, BLUE, GOOD, INK, SLATE, STYLE, WEAK, draw_means, inline, templates
 from recipes.errors import counted
@@ -21,9 +23,6 @@ from recipes.runs.folder import Run, RunFiles, read, read_changes
 from recipes.runs.health import findings_of, truncated
 from recipes.runs.metrics import KL, Series, duration, number, read_validations, seconds, series
 from recipes.statistics import Interval
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 MOST_CHARACTERS = 1500
 """The most characters that are shown of a prompt or a response: its last ones."""
@@ -108,7 +107,6 @@ def curves(
     The first has the held-out results, means by step for each run.
     """
     import matplotlib as mpl
-    from markupsafe import Markup
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

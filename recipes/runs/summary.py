@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from recipes.config import Recipe, path_keys, to_yaml
 from recipes.config.checks import ENGINES
@@ -30,9 +31,6 @@ from recipes.runs.log import TrainerError
 from recipes.runs.metrics import number, read_validations, validation
 from recipes.runs.supervise import Outcome
 from recipes.yaml_text import flow
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 CARD = "README.md"
 """The name under which hubs show a model's card."""

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from recipes.config import Recipe, to_yaml
 from recipes.config.rewards import reward_call
@@ -39,9 +40,6 @@ from recipes.runs.metrics import (
 )
 from recipes.runs.process import Child, shared_memory_cleared
 from recipes.runs.terminal import Progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WATCHDOG_MINUTES = 5.0
 STARTING = 4.0

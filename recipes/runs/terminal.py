@@ -9,17 +9,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from recipes.errors import counted, printable
 from recipes.rewards.metrics import PART, TRAINING_ACCURACY, logged_parts
 from recipes.runs.folder import Run, read
 from recipes.runs.health import findings_of
 from recipes.runs.metrics import KL, SHOWN, TIMINGS, Measured, Step, duration, number, seconds, seconds_left, validation
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
 
 _SHOWN_FROM_S = 0.05
 SILENCE_S = (10.0, 60.0)
@@ -150,8 +151,6 @@ class Progress:
 
 def listing(runs: Iterable[Run]) -> Table:
     """A table with one row per run."""
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     for name in ("run", "state", "step", "held-out", "best kept", "checkpoint", "left"):
         table.add_column(name, overflow="fold")
@@ -169,10 +168,6 @@ def _held_out(run: Run) -> str:
 
 def view(run: Run) -> RenderableType:
     """One run: head, first and last value of each metric, rules, the last step, notes."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     head = f"{run.name}: {run.state}, step {run.step}{f' of {run.total}' if run.total else ''}, {_held_out(run)}"
     head += f", {duration(run.left_s)} to go" if run.left_s is not None else ""
     head += f", last written {duration(run.silent_s)} ago" if run.silent_s is not None else ""
@@ -192,8 +187,6 @@ def view(run: Run) -> RenderableType:
 
 def watch(folder: Path, console: Console, once: bool, sleep: Callable[[float], None] = time.sleep) -> None:
     """Show a run until it ends or Ctrl-C; with `once`, or where the output is no terminal, as it is now."""
-    from rich.live import Live
-
     run = read(folder)
     if once or not console.is_terminal:
         console.print(view(run))

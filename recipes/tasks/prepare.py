@@ -8,7 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet as pq
 
 from recipes.data.rows import Manifest, Row, Split, write_data
 from recipes.engines.worked_answers import last_text
@@ -17,9 +21,6 @@ from recipes.files import sha256
 from recipes.paths import command_line
 from recipes.progress_bar import progress_bar
 from recipes.rewards.loading import load_reward
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SHARES = {"pretrain": 50, "train": 30, "test": 20}
 """Shares of a task's problems in percent; training has fewer than pretraining, since it samples each many times."""
@@ -53,10 +54,6 @@ def load_table(
         name: configuration of the data set, such as "main" of `openai/gsm8k`.
         files: local copies, parquet or JSON lines, to read in place of the hub.
     """
-    import pyarrow as pa
-    import pyarrow.json
-    import pyarrow.parquet as pq
-
     if files is None:
         table, commit = _from_hub(repository, split, revision, name)
         source = f"{repository}@{commit}"

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pyarrow as pa
 from PIL.Image import Image, Resampling
 
 from recipes import pictures
@@ -29,9 +30,6 @@ from recipes.tasks.number_game.rules import (
     points,
 )
 from recipes.tasks.prepare import load_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RECORD = "episode.json"
 # Share of rounds in which the collecting player taps a wrong card, so that scores and rounds on the screen vary.
