@@ -196,11 +196,9 @@ def _compose(overrides: Sequence[str]) -> Any:
         with initialize_config_dir(f"{package}/trainer/config", version_base=None):
             return OmegaConf.to_container(compose("sft_trainer_engine", list(overrides)))
     except HydraException as error:
-        raise RecipeError(
-            " ".join(str(error).split()),
-            where="a variable, an option or an argument",
-            fix="--help lists the options; python -m verl.trainer.sft_trainer --cfg job shows the other keys",
-        ) from error
+        what = " ".join(str(error).split())
+        fix = "--help lists the options; python -m verl.trainer.sft_trainer --cfg job shows the other keys"
+        raise RecipeError(what, where="a variable, an option or an argument", fix=fix) from error
 
 
 def remarks(recipe: Recipe) -> list[str]:

@@ -115,11 +115,8 @@ class Mistakes:
         others = f"; the same in {', '.join(same)}" if same else ""
         names = self.columns.prompt, self.columns.ground_truth, "data_source"
         right = dict(zip(names, ("What is 17 + 25?", "42", "math_reasoning"), strict=True))
-        raise RecipeError(
-            first.what + others if alone else "\n".join(lines),
-            where=str(where),
-            fix=(alone and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}",
-        ) from first
+        fix = (alone and first.fix) or f"a right row: {json.dumps(right, ensure_ascii=False)}"
+        raise RecipeError(first.what + others if alone else "\n".join(lines), where=str(where), fix=fix) from first
 
 
 @dataclass(frozen=True)
@@ -205,9 +202,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     chat = _chat(prompt, columns.prompt)
     messages, shown = _messages(chat, columns) if chat else ([{"role": "user", "content": prompt}], [])
     if shown and given.get(columns.images) and written(given[columns.images]) != shown:
-        raise RecipeError(
-            f"images stand in {columns.prompt} and in {columns.images}", fix="give them in one of the two"
-        )
+        what = f"images stand in {columns.prompt} and in {columns.images}"
+        raise RecipeError(what, fix="give them in one of the two")
     shown = written(given.get(columns.images) or shown)
     return Record(
         place,

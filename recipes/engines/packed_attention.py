@@ -51,17 +51,13 @@ def packed_attention(
     Raises RecipeError for dropout, and for a dtype that the GPU kernel does not take.
     """
     if dropout_p:
-        raise RecipeError(
-            f"PyTorch's packed attention has no dropout, and the model asks for {dropout_p}",
-            where="attention_dropout in the model's config.json",
-            fix="set it to 0, or install flash-attn",
-        )
+        what = f"PyTorch's packed attention has no dropout, and the model asks for {dropout_p}"
+        where = "attention_dropout in the model's config.json"
+        raise RecipeError(what, where=where, fix="set it to 0, or install flash-attn")
     if q.is_cuda and q.dtype not in (torch.bfloat16, torch.float16):
-        raise RecipeError(
-            f"packed attention on GPUs computes in bf16 or fp16, and the queries are {q.dtype}",
-            where="worker.actor.fsdp.mp_param_dtype",
-            fix="set it to bf16, or worker.actor.padding_free to false",
-        )
+        what = f"packed attention on GPUs computes in bf16 or fp16, and the queries are {q.dtype}"
+        where = "worker.actor.fsdp.mp_param_dtype"
+        raise RecipeError(what, where=where, fix="set it to bf16, or worker.actor.padding_free to false")
     options: Any = {"scale": softmax_scale, "window_size": (window_size[0], 0) if causal else window_size}
     if not q.is_cuda:
         return one_by_one(q, k, v, cu_seqlens_q, cu_seqlens_k, **options)
@@ -151,11 +147,9 @@ def attention_forward(
 
     for feature in ("softcap", "s_aux"):
         if kwargs.get(feature) is not None:
-            raise RecipeError(
-                f"PyTorch's packed attention lacks {feature}, which {type(module).__name__} asks for",
-                where="the model's architecture",
-                fix="set worker.actor.padding_free to false, or install flash-attn",
-            )
+            what = f"PyTorch's packed attention lacks {feature}, which {type(module).__name__} asks for"
+            where = "the model's architecture"
+            raise RecipeError(what, where=where, fix="set worker.actor.padding_free to false, or install flash-attn")
     if kwargs.get("cu_seq_lens_q") is not None:
         for side in ("q", "k"):
             kwargs[f"max_length_{side}"] = _longest(kwargs[f"cu_seq_lens_{side}"])

@@ -24,11 +24,9 @@ def check(hardware: str, vllm: bool = True) -> None:
         found = installed(name)
         if found is None or found.split("+")[0] != tested:
             by_hand = f"pip install {name}=={tested} here" if found else "by hand: see docs/INSTALLATION.md"
-            raise RecipeError(
-                f"{name} {found} has not been tested with these recipes" if found else f"{name} is not installed",
-                where=f"this environment; the {hardware} is tested with {name} {tested}",
-                fix=f"deactivate this environment, and run scripts/setup_env.sh; or {by_hand}",
-            )
+            what = f"{name} {found} has not been tested with these recipes" if found else f"{name} is not installed"
+            fix = f"deactivate this environment, and run scripts/setup_env.sh; or {by_hand}"
+            raise RecipeError(what, where=f"this environment; the {hardware} is tested with {name} {tested}", fix=fix)
 
 
 def installed(name: str) -> str | None:

@@ -78,11 +78,9 @@ def run(plan: EvaluationPlan) -> tuple[Result, Path]:
         _collect(passes, questions, judged, folder, samples)
         for each in passes:
             if each.measures.failures == sum(each.measures.sizes):  # its figures would say nothing of the model
-                raise RecipeError(
-                    f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}",
-                    where="the reward",
-                    fix="mend it; the responses are kept, and the same command scores them again",
-                )
+                what = f"the reward judged none of the responses of {each.key}: {each.measures.first_failure}"
+                fix = "mend it; the responses are kept, and the same command scores them again"
+                raise RecipeError(what, where="the reward", fix=fix)
         result = _result(plan, identity, passes, questions, target)
         figures = draw_all({each.subject.label: each.measures for each in passes if each.name == "sampled"})
         text = json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False)

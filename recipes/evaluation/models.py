@@ -29,11 +29,8 @@ def find_model(name: str, option: str = "--model_path") -> Path:
         return folder
     merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder.parent} --target_dir {folder}"
     sharded = any(folder.parent.glob("model_world_size_*.pt"))
-    raise RecipeError(
-        f"{folder} has a config.json but no weights",
-        where=option,
-        fix=merge if sharded else "train with trainer.save_hf_model=true, or name another folder",
-    )
+    fix = merge if sharded else "train with trainer.save_hf_model=true, or name another folder"
+    raise RecipeError(f"{folder} has a config.json but no weights", where=option, fix=fix)
 
 
 def _exported(path: Path, option: str) -> Path:
@@ -48,11 +45,9 @@ def _exported(path: Path, option: str) -> Path:
     steps = [checkpoint_at(path, step) for step in saved_steps(path) if named is None or step <= named.step]
     models = [step.model for step in steps if step and step.model]
     if not models:
-        raise RecipeError(
-            f"{path} is not a model: it has no config.json, and no step below it has actor/huggingface with weights",
-            where=option,
-            fix="name a folder with config.json, weights and tokenizer, or train with trainer.save_hf_model=true",
-        )
+        what = f"{path} is not a model: it has no config.json, and no step below it has actor/huggingface with weights"
+        fix = "name a folder with config.json, weights and tokenizer, or train with trainer.save_hf_model=true"
+        raise RecipeError(what, where=option, fix=fix)
     return models[-1]
 
 

@@ -41,11 +41,9 @@ class ServerSampler:
         self._concurrency, self._engine = server.concurrency, engine
         self._chat = ChatServer(server.api_base, server.model, retries=RETRIES, timeout=TIMEOUT)
         if engine.template_arguments and self._chat.owner not in TAKES_NEUTRAL:
-            raise RecipeError(
-                "the recipe gives its chat template arguments, and this server may not take any",
-                where=f"data.apply_chat_template_kwargs; {server.api_base}",
-                fix="serve the model with vLLM or SGLang, or evaluate it without --api_base",
-            )
+            what = "the recipe gives its chat template arguments, and this server may not take any"
+            fix = "serve the model with vLLM or SGLang, or evaluate it without --api_base"
+            raise RecipeError(what, where=f"data.apply_chat_template_kwargs; {server.api_base}", fix=fix)
 
     def generate(self, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
         """Yield the groups in the order of the questions; only those in flight and a few more are in memory."""

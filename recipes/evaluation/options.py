@@ -104,9 +104,6 @@ class Options:
             raise RecipeError(f"{' and '.join(MODES)} are two modes", where="the arguments", fix="name one of the two")
         tasks = [argument for argument in self.arguments or () if argument not in MODES and "=" not in argument]
         if strange := [each for each in tasks[1:] if not each.endswith((".yaml", ".yml"))]:
-            raise RecipeError(
-                f"{strange[0]} is neither an option, key=value, a YAML file, nor one of {', '.join(MODES)}",
-                where="the arguments",
-                fix="see --help",
-            )
+            what = f"{strange[0]} is neither an option, key=value, a YAML file, nor one of {', '.join(MODES)}"
+            raise RecipeError(what, where="the arguments", fix="see --help")
         return tasks[0] if tasks else ""

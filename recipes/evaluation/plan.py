@@ -55,11 +55,8 @@ class EvaluationPlan:
 
     def __post_init__(self) -> None:
         if self.kind == "analyse" and self.sampled.n == 1:
-            raise RecipeError(
-                "analyse compares the answers of a group, and --rollout_n 1 makes groups of one",
-                where="--rollout_n",
-                fix="use the n of training, such as 16; 2 is the least",
-            )
+            what = "analyse compares the answers of a group, and --rollout_n 1 makes groups of one"
+            raise RecipeError(what, where="--rollout_n", fix="use the n of training, such as 16; 2 is the least")
         if self.options.filter_out and self.kind != "analyse":
             raise RecipeError("it needs the signal probe", where="--filter_out", fix="add the word analyse")
         self.check_filter_out()
@@ -122,17 +119,12 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     recipe = _recipe(options)
     raise_together([*problems(recipe)])
     if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
-        raise RecipeError(
-            f"{name} trains with tools or turns, which an evaluation does not have",
-            where=recipe.source_of(f"verl.{name}").where,
-            fix="validate as training does, with trainer.val_only=true",
-        )
+        where, fix = recipe.source_of(f"verl.{name}").where, "validate as training does, with trainer.val_only=true"
+        raise RecipeError(f"{name} trains with tools or turns, which an evaluation does not have", where=where, fix=fix)
     if recipe.worker.rollout.tools and (options.api_base or options.base_api_base):
-        raise RecipeError(
-            "a server renders and parses calls in its own way, not in that of the training",
-            where="--api_base, with worker.rollout.tools",
-            fix="leave it out: vLLM in this process calls the tools as the trainer does",
-        )
+        what = "a server renders and parses calls in its own way, not in that of the training"
+        fix = "leave it out: vLLM in this process calls the tools as the trainer does"
+        raise RecipeError(what, where="--api_base, with worker.rollout.tools", fix=fix)
     typed = {path: str(source) for path, source in recipe.sources.items() if source.by_user}
     acting = {source for path, source in typed.items() if path.replace("+", "").startswith(OF_EVALUATION)}
     unread = [source for source in dict.fromkeys(typed.values()) if source not in acting]
@@ -286,11 +278,8 @@ def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
     key = "data.train_files" if train else "data.val_files"
     files = [Path(entry.path) for entry in path_keys(recipe) if entry.key == key]
     if len(files) != 1:
-        raise RecipeError(
-            f"the recipe names {len(files)} data files, and an evaluation takes one",
-            where=key,
-            fix=f"choose with --data: {', '.join(map(str, files))}" if files else "name one with --data",
-        )
+        fix = f"choose with --data: {', '.join(map(str, files))}" if files else "name one with --data"
+        raise RecipeError(f"the recipe names {len(files)} data files, and an evaluation takes one", where=key, fix=fix)
     if not files[0].is_file():
         raise RecipeError(f"there is no data file {files[0]}", where=key, fix="make it, or name one with --data")
     return files[0], _read(recipe)
@@ -346,9 +335,6 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
         return (trained,)
     base = find("base", base_name, "--base_model_path", options.base_api_base or options.api_base)
     if base.model_hash == trained.model_hash:
-        raise RecipeError(
-            "base and trained are the same model, file by file",
-            where="--base_model_path",
-            fix="name the model that training began from",
-        )
+        what = "base and trained are the same model, file by file"
+        raise RecipeError(what, where="--base_model_path", fix="name the model that training began from")
     return (base, trained)

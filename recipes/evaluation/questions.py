@@ -96,11 +96,9 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
         images = tuple(file for one in record["images"] or () if isinstance(one, dict) and (file := one.get("bytes")))
         question = waiting[row]
         if len(images) != question.image_count:
-            raise RecipeError(
-                f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images in bytes",
-                where=f"{path}, row {row}",
-                fix=f"give the row one image for each {IMAGE_MARK}, with the bytes of its file",
-            )
+            what = f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images in bytes"
+            fix = f"give the row one image for each {IMAGE_MARK}, with the bytes of its file"
+            raise RecipeError(what, where=f"{path}, row {row}", fix=fix)
         yield replace(question, images=images)
 
 

@@ -157,9 +157,8 @@ def write_filtered(
             dropped[question.row] = "all right" if is_right(right) else "all wrong" if wrong else "same score"
     total = pq.ParquetFile(source).metadata.num_rows
     if len(dropped) == total:
-        raise RecipeError(
-            "no question gives a signal, so nothing would be left", where="--filter_out", fix="read the recommendation"
-        )
+        what = "no question gives a signal, so nothing would be left"
+        raise RecipeError(what, where="--filter_out", fix="read the recommendation")
     not_probed = total - len(questions)
     settings = {
         "filter": {"dropped": len(dropped), "not_probed": not_probed, "rows": dict(sorted(dropped.items()))},

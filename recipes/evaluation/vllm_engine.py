@@ -115,11 +115,9 @@ class VllmSampler:
             else:
                 yield from _converse(engine, self._rules, questions, sampling)
         except EngineDeadError as error:
-            raise RecipeError(
-                "vLLM's process ended while it generated, for what its own lines above say",
-                where="generation",
-                fix=f"if a GPU's memory ran out, lower --gpu_memory_utilization, {share} now",
-            ) from error
+            what = "vLLM's process ended while it generated, for what its own lines above say"
+            fix = f"if a GPU's memory ran out, lower --gpu_memory_utilization, {share} now"
+            raise RecipeError(what, where="generation", fix=fix) from error
 
     def _ask(self, engine: Any, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
         """Yield the groups of questions whose responses are one text each."""
@@ -167,11 +165,9 @@ class VllmSampler:
         except (ValueError, getattr(exceptions, "VLLMError", ValueError)) as error:
             if self._settings.prompt_tokens is not None and "longer than the maximum model length" in str(error):
                 return False
-            raise RecipeError(
-                f"vLLM refuses the prompt of row {question.row}: {str(error)[:300]}",
-                where=str(self._model),
-                fix="drop that row, or change the recipe's data.max_prompt_length or data.max_pixels",
-            ) from error
+            what = f"vLLM refuses the prompt of row {question.row}: {str(error)[:300]}"
+            fix = "drop that row, or change the recipe's data.max_prompt_length or data.max_pixels"
+            raise RecipeError(what, where=str(self._model), fix=fix) from error
         return True
 
     def close(self) -> None:
@@ -256,9 +252,8 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
     try:
         from vllm import LLM
     except ModuleNotFoundError as error:
-        raise RecipeError(
-            f"{error.name} is not installed", where="vLLM", fix="scripts/setup_env.sh, or ask a server with --api_base"
-        ) from error
+        what = f"{error.name} is not installed"
+        raise RecipeError(what, where="vLLM", fix="scripts/setup_env.sh, or ask a server with --api_base") from error
     from safetensors import SafetensorError
 
     if not on_gpu:
@@ -401,9 +396,6 @@ def _logprob(choice: Any, row: int, sampling: Sampling) -> float | None:
     """The log-probability of a response; None for greedy ones, since it would not estimate the entropy."""
     logprob = choice.cumulative_logprob
     if logprob is not None and not math.isfinite(logprob):
-        raise RecipeError(
-            f"the log-probability of a response to row {row} is {logprob}",
-            where="generation",
-            fix="the model's weights or its precision are broken: look for NaN in the weights",
-        )
+        fix = "the model's weights or its precision are broken: look for NaN in the weights"
+        raise RecipeError(f"the log-probability of a response to row {row} is {logprob}", where="generation", fix=fix)
     return None if sampling.greedy or logprob is None else float(logprob)

@@ -452,9 +452,8 @@ def filtered(data: PointerData, config: FilterConfig) -> tuple[PointerData, dict
     if lost := len(data) - len(result):
         dropped["queries left without candidates"] = lost
     if not len(result):
-        raise RecipeError(
-            "the filters leave no query", where="data.filters", fix=f"loosen them; they dropped {dropped}"
-        )
+        what = "the filters leave no query"
+        raise RecipeError(what, where="data.filters", fix=f"loosen them; they dropped {dropped}")
     return result, dropped
 
 

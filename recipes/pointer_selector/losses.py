@@ -45,11 +45,9 @@ def rewards(data: PointerData, config: RewardConfig) -> np.ndarray:
         if len(missing[name]):
             possible = [mode for mode, names in read.items() if not any(len(missing[each]) for each in names)]
             query = data.query_ids[data.candidate_query[missing[name][0]]]
-            raise RecipeError(
-                f"{len(missing[name])} candidates have no {name}, the first of them in query {query!r}",
-                where=f"reward.mode={config.mode}",
-                fix=f"set REWARD_MODE to {' or '.join(possible) or 'another'}, or log that number",
-            )
+            what = f"{len(missing[name])} candidates have no {name}, the first of them in query {query!r}"
+            fix = f"set REWARD_MODE to {' or '.join(possible) or 'another'}, or log that number"
+            raise RecipeError(what, where=f"reward.mode={config.mode}", fix=fix)
     scores = {name: values.astype(np.float64) for name, values in data.scores.items()}
     soft, weight = TERMS[config.mode]
     total = np.zeros(len(data.lengths))

@@ -290,11 +290,9 @@ class Trainer:
             self.progress.step += 1
             floats = {name: float(each) for name, each in {**metrics, "actor/grad_norm": norm, "actor/lr": lr}.items()}
             if not math.isfinite(floats["actor/grad_norm"]):
-                raise RecipeError(
-                    f"the gradient is not finite at step {self.progress.step}",
-                    where=f"the batch of queries {', '.join(self.train.query_ids[query] for query in queries)}",
-                    fix="lower the learning rate",
-                )
+                what = f"the gradient is not finite at step {self.progress.step}"
+                where = f"the batch of queries {', '.join(self.train.query_ids[query] for query in queries)}"
+                raise RecipeError(what, where=where, fix="lower the learning rate")
             self.log(self.progress.step, floats)
             for name, value in floats.items():
                 seen.setdefault(name, []).append(value)
@@ -344,9 +342,7 @@ class Trainer:
         keys = sorted(before.keys() | now.keys())
         differing = [f"{k}: {before.get(k)!r} -> {now.get(k)!r}" for k in keys if before.get(k) != now.get(k)]
         if differing:
-            raise RecipeError(
-                f"the checkpoints are of another recipe or other data ({'; '.join(differing)})",
-                where=str(self.folder),
-                fix="set it back, or choose another EXPERIMENT_NAME for a new run",
-            )
+            what = f"the checkpoints are of another recipe or other data ({'; '.join(differing)})"
+            where = str(self.folder)
+            raise RecipeError(what, where=where, fix="set it back, or choose another EXPERIMENT_NAME for a new run")
         return Progress(**{**saved, "best": Best(**saved["best"])})

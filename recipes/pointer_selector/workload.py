@@ -121,11 +121,9 @@ def _digits() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise RecipeError(
-            "the embedded workload is made of scikit-learn's digits, and scikit-learn is not installed",
-            where="data.candidates",
-            fix="pip install scikit-learn, or give data.candidates and data.query_embeddings of your own",
-        ) from error
+        what = "the embedded workload is made of scikit-learn's digits, and scikit-learn is not installed"
+        fix = "pip install scikit-learn, or give data.candidates and data.query_embeddings of your own"
+        raise RecipeError(what, where="data.candidates", fix=fix) from error
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng([0, 0]).permutation(len(images))

@@ -89,11 +89,9 @@ def alive_nodes(address: str) -> list[tuple[str, int]] | None:
     except ConnectionError:
         return None
     except RuntimeError as error:
-        raise RecipeError(
-            f"this process cannot join the Ray cluster: {first_line(error)}",
-            where=f"{ADDRESS}={address}",
-            fix="use one version of Python and Ray on all machines, and run the launcher on one of them",
-        ) from error
+        what = f"this process cannot join the Ray cluster: {first_line(error)}"
+        fix = "use one version of Python and Ray on all machines, and run the launcher on one of them"
+        raise RecipeError(what, where=f"{ADDRESS}={address}", fix=fix) from error
     try:
         alive = [node for node in ray.nodes() if node["Alive"]]
         return sorted((node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive)
@@ -113,11 +111,9 @@ def _answers(address: str) -> bool:
     except subprocess.TimeoutExpired:
         return False
     if "AuthenticationError" in done.stderr:
-        raise RecipeError(
-            "the Ray cluster refuses this process",
-            where=f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}",
-            fix="RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher",
-        )
+        where = f"{ADDRESS}={address}, RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE', '')}"
+        fix = "RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same on all machines, for Ray and for the launcher"
+        raise RecipeError("the Ray cluster refuses this process", where=where, fix=fix)
     if "Could not find any running Ray instance" in done.stderr:
         what = "no Ray cluster runs on this machine"
         raise RecipeError(what, where=f"{ADDRESS}={address}", fix=f"unset it, or {HOW}")

@@ -72,11 +72,9 @@ def check_machine(recipe: Recipe) -> list[str]:
     outputs.append(("the run's folder", run_dir(recipe.experiment)))
     for name, folder in outputs:
         if refusal := _refusal(folder):
-            raise RecipeError(
-                f"{folder} cannot be written: {refusal.strerror}",
-                where=f"{name}: {existing(folder)}",
-                fix="make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR",
-            ) from refusal
+            what = f"{folder} cannot be written: {refusal.strerror}"
+            fix = "make that a folder that you may write to, or give another with CHECKPOINT_DIR or ARTIFACTS_DIR"
+            raise RecipeError(what, where=f"{name}: {existing(folder)}", fix=fix) from refusal
     for logger in recipe.trainer.logger:
         if logger in PACKAGES and importlib.util.find_spec(logger) is None:
             fix = f"pip install {logger}, or leave {logger} out of LOGGER"

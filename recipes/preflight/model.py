@@ -149,11 +149,8 @@ def check_chat_template(recipe: Recipe) -> list[str]:
         render_jinja_template([[QUESTION]], chat_template=template, add_generation_prompt=True, **given)
         (turn,), _ = render_jinja_template([whole], chat_template=template, **given)
     except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
-        raise RecipeError(
-            f"the chat template cannot be rendered: {error}",
-            where=where,
-            fix="mend the template, or take another by data.override_chat_template",
-        ) from error
+        fix = "mend the template, or take another by data.override_chat_template"
+        raise RecipeError(f"the chat template cannot be rendered: {error}", where=where, fix=fix) from error
     chosen = {path.rpartition(".")[2] for path, source in recipe.sources.items() if source.by_user}
     unread = [f"{key} has no effect: not in {where}" for key in arguments if key in chosen and key not in template]
     return [*unread, *_check_stop(folder, turn, special)]
@@ -196,11 +193,10 @@ def _check_stop(folder: Path, turn: str, special: dict[str, str]) -> list[str]:
     if not stops:
         if not (folder / "tokenizer.json").is_file():
             return []
-        raise RecipeError(
-            f"{folder} names no token that ends a response: every one would run to data.max_response_length",
-            where="eos_token of tokenizer_config.json, eos_token_id of generation_config.json",
-            fix="set eos_token in tokenizer_config.json to the token that ends the assistant's turn",
-        )
+        what = f"{folder} names no token that ends a response: every one would run to data.max_response_length"
+        where = "eos_token of tokenizer_config.json, eos_token_id of generation_config.json"
+        fix = "set eos_token in tokenizer_config.json to the token that ends the assistant's turn"
+        raise RecipeError(what, where=where, fix=fix)
     end = turn.partition(ANSWER)[2].strip()
     if not end or any(end.startswith(stop) for stop in stops):
         return []

@@ -37,11 +37,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.greedy and self.n > 1:
-            raise RecipeError(
-                f"temperature 0 gives the same answer {self.n} times",
-                where="sampling",
-                fix="use a temperature above 0, such as the 1.0 that training samples at",
-            )
+            fix = "use a temperature above 0, such as the 1.0 that training samples at"
+            raise RecipeError(f"temperature 0 gives the same answer {self.n} times", where="sampling", fix=fix)
 
     @property
     def greedy(self) -> bool:

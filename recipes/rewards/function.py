@@ -185,11 +185,9 @@ def _form(function: Callable[..., Any], arguments: Mapping[str, Any], sequential
             problems.append(str(error))
         else:
             return form
-    raise RecipeError(
-        f"no engine can call {getattr(function, '__name__', 'the reward')}{signature}: {problems[0]}",
-        where=Contract(function).place,
-        fix=f"define {SIGNATURES}; worker.reward.reward_function_kwargs gives {sorted(arguments) or 'nothing'}",
-    )
+    what = f"no engine can call {getattr(function, '__name__', 'the reward')}{signature}: {problems[0]}"
+    fix = f"define {SIGNATURES}; worker.reward.reward_function_kwargs gives {sorted(arguments) or 'nothing'}"
+    raise RecipeError(what, where=Contract(function).place, fix=fix)
 
 
 def _input(call: Call) -> dict[str, Any]:

@@ -87,11 +87,8 @@ def find_function(module: ModuleType, location: str, engine: str = "verl") -> Ca
     found = next((function for name in names if callable(function := getattr(module, name, None))), None)
     if found is None:
         have = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise RecipeError(
-            f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})",
-            where=path,
-            fix=f"define {SIGNATURES}, or name another function as file.py:function",
-        )
+        what = f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})"
+        raise RecipeError(what, where=path, fix=f"define {SIGNATURES}, or name another function as file.py:function")
     return found
 
 

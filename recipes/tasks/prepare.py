@@ -83,11 +83,10 @@ def _from_hub(repository: str, split: str, revision: str, name: str | None) -> t
             revision = HfApi().dataset_info(repository, revision=revision, timeout=SECONDS_TO_ANSWER).sha or revision
         return load_dataset(repository, name, split=split, revision=revision).with_format("arrow")[:], revision
     except (OSError, ValueError, DatasetsError, httpx.HTTPError) as error:
-        raise RecipeError(
-            f"the hub's data set {repository} cannot be read: {first_line(error)}",
-            where=f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}",
-            fix="set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 where it is cached, or use another source (see --help)",
-        ) from error
+        what = f"the hub's data set {repository} cannot be read: {first_line(error)}"
+        where = f"{os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}, revision {revision}"
+        fix = "set HF_ENDPOINT to a mirror, HF_HUB_OFFLINE=1 where it is cached, or use another source (see --help)"
+        raise RecipeError(what, where=where, fix=fix) from error
 
 
 def require_full_marks(row: Row, score: Callable[..., Any]) -> None:

@@ -67,11 +67,9 @@ def patched(home: Path, on_cpu: bool) -> Path:
         shutil.copytree(home / "verl", draft / "verl", ignore=shutil.ignore_patterns("__pycache__"))
         for patch in patches:
             if failure := _git(draft, "apply", str(patch)):
-                raise RecipeError(
-                    f"patches/{patch.name} does not apply to EasyR1's source: {failure}",
-                    where=str(home),
-                    fix=f"bash scripts/setup_env.sh easyr1, without {VARIABLE}: it clones commit {COMMIT[:7]}",
-                )
+                what = f"patches/{patch.name} does not apply to EasyR1's source: {failure}"
+                fix = f"bash scripts/setup_env.sh easyr1, without {VARIABLE}: it clones commit {COMMIT[:7]}"
+                raise RecipeError(what, where=str(home), fix=fix)
     return target
 
 
@@ -113,11 +111,8 @@ def fetch(target: Path = DEFAULT, repository: str = REPOSITORY) -> Path:
         fetched = ("fetch", "-q", "--depth", "1", repository, COMMIT)
         for words in (("init", "-q"), fetched, ("checkout", "-q", "FETCH_HEAD")):
             if failure := _git(draft, *words):
-                raise RecipeError(
-                    f"git {words[0]}: {failure}",
-                    where=repository,
-                    fix=f"unpack {REPOSITORY}/archive/{COMMIT}.tar.gz yourself and set {VARIABLE} to its folder",
-                )
+                fix = f"unpack {REPOSITORY}/archive/{COMMIT}.tar.gz yourself and set {VARIABLE} to its folder"
+                raise RecipeError(f"git {words[0]}: {failure}", where=repository, fix=fix)
     return target
 
 

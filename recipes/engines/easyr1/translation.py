@@ -73,11 +73,8 @@ def _filled(recipe: Recipe) -> dict[str, Any]:
     for name in ("train_files", "val_files"):
         files = recipe.value(f"data.{name}")
         if isinstance(files, list):
-            raise RecipeError(
-                f"EasyR1 reads one file as data.{name}, not {len(files)}",
-                where=recipe.source_of(f"data.{name}").where,
-                fix="join the files, or use engine verl",
-            )
+            what, fix = f"EasyR1 reads one file as data.{name}, not {len(files)}", "join the files, or use engine verl"
+            raise RecipeError(what, where=recipe.source_of(f"data.{name}").where, fix=fix)
     term = objective.kl_in_loss(recipe)
     if term:
         keys["algorithm.kl_coef"], keys["algorithm.kl_penalty"] = term.coefficient, term.estimator

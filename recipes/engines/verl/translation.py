@@ -201,11 +201,9 @@ def _precision(recipe: Recipe) -> dict[str, Any]:
     """Offloading and precision. Raises RecipeError for CPU offload with FSDP 1, which accumulates gradients wrongly."""
     actor, key = recipe.worker.actor, "worker.actor.fsdp.enable_cpu_offload"
     if actor.fsdp.enable_cpu_offload and actor.strategy != "fsdp2":
-        raise RecipeError(
-            f"verl cannot do {key} with worker.actor.strategy fsdp: gradients would be wrong when they accumulate",
-            where=recipe.source_of(key).where,
-            fix="set worker.actor.strategy to fsdp2, or use worker.actor.offload.offload_params",
-        )
+        what = f"verl cannot do {key} with worker.actor.strategy fsdp: gradients would be wrong when they accumulate"
+        fix = "set worker.actor.strategy to fsdp2, or use worker.actor.offload.offload_params"
+        raise RecipeError(what, where=recipe.source_of(key).where, fix=fix)
     # The actor's alone: verl always keeps a forward-only model in CPU memory.
     keys: dict[str, Any] = {f"{ACTOR}.fsdp_config.offload_policy": actor.fsdp.enable_cpu_offload}
     for place, fsdp in ((ACTOR, actor.fsdp), (REF, recipe.worker.ref.fsdp)):
