@@ -3,8 +3,6 @@
 `from recipes import train, evaluate` imports the functions of `recipes.api`.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A client of servers that speak OpenAI's chat completions; their errors become `RecipeError`s."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The command `grpo-recipes` of an installed package: train, evaluate, monitor and check."""
 
-from __future__ import annotations
-
 import typer
 
 from recipes.installation import ensure

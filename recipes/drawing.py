@@ -1,7 +1,5 @@
 """The look of the reports: one palette, matplotlib's style, figures inside the page, and the page's style sheet."""
 
-from __future__ import annotations
-
 import html
 import io
 import re

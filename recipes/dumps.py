@@ -4,8 +4,6 @@ A dump is JSON Lines, one file `<step>.jsonl` a step, the same for every engine.
 `DATA_SOURCE`, and the reward's parts, except parts with one of these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The one exception that a user's mistake raises: what is wrong, where, and what to do."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

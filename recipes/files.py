@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, their digests, growing files, and the lock of a run's folder."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

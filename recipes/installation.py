@@ -4,8 +4,6 @@ Standard library only, since it runs before anything is installed:
 `python -m recipes.installation {pins EXTRA | sources | repair VENV | verify VENV EXTRA | start MODULE ARGUMENT ...}`.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """`python -m recipes.launch TASK [--option value] [key=value]`: load a recipe, check it, train, and sum up."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

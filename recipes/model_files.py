@@ -1,7 +1,5 @@
 """The files of a model's folder: where it lies, its configuration, its weights."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

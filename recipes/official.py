@@ -1,7 +1,5 @@
 """A recipe beside the official examples of EasyR1 and verl: which keys are equal, and why the others differ."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

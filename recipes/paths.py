@@ -1,7 +1,5 @@
 """The layout of the tree and of `artifacts/`, the tree's commit, and commands and places as a user types them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """A picture as a row holds it: a whole file, of a shape that engines take, and without transparency."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from contextlib import suppress

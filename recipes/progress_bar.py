@@ -1,7 +1,5 @@
 """A progress bar on a terminal, and a line every ten seconds elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ module does, since error messages name the layer. A program with a schema of its
     configuration = validated(Schema, values, sources)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace

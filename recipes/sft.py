@@ -5,8 +5,6 @@ GRPO learns only from groups whose scores differ. A model that answers nothing r
 and puts the model in `artifacts/models/<experiment>`, where MODEL_PATH finds it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Intervals and tests for what is measured over questions, games, queries or training seeds; scipy does the work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ the two operators that are registered there is enough for its transforms; callin
 `recipes` puts `OperatorFinder` on `sys.meta_path`, which acts only where torchvision could not load its library.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.abc import MetaPathFinder
 

@@ -1,7 +1,5 @@
 """The launchers' help: tasks, options and environment variables; and how their functions read a command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

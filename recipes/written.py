@@ -1,7 +1,5 @@
 """Lists and objects written as text: as JSON, and as Python, pandas and NumPy print them into a cell."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """YAML as text: files and values are read by OmegaConf, and written so that they are read back as they are."""
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Recipes: a typed schema, layers of settings, environment variables, and the accounting of a step."""
 
-from __future__ import annotations
-
 from recipes.config.accounting import total_steps
 from recipes.config.checks import check, remarks
 from recipes.config.path_keys import PathKey, path_keys

@@ -1,7 +1,5 @@
 """Batches: what a step costs in prompts, responses, updates and tokens, and which sizes divide each other."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Checks of values before anything starts: those that contradict each other, and keys without effect (effects.yaml)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import ceil

@@ -1,7 +1,5 @@
 """Settings that follow from the machine: its kind, the kernels that its GPUs have, and what fits their free memory."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ copy that verl makes of another key (`followed`); a name that nothing reads, or 
 refused; or verl's alone, which passes through.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping

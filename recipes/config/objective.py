@@ -1,7 +1,5 @@
 """The objective: where KL acts and by which estimator, how the loss is averaged, and how its ratio is clipped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 

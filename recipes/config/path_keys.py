@@ -1,7 +1,5 @@
 """Make the paths in a recipe's keys absolute on load, and list them for the checks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Resolve a task's name into a recipe: merge the layers of settings, and record which layer set each key."""
 
-from __future__ import annotations
-
 import netrc
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The reward of a recipe as one call: a function, or several with weights through `rewards/weighted.py`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read settings from environment variables, `--options` and `key=value` arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile

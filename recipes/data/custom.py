@@ -1,7 +1,5 @@
 """Users' files as rows for both engines: prompt, ground truth, images, and a held-out split."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -4,8 +4,6 @@ The counts are cached for each tokenizer, because importing transformers takes s
 recipes/preflight/data_files.py counts prompts with images.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping

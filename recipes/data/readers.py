@@ -4,8 +4,6 @@
 be a text in one record and a list in the next, and a mistake is reported with its line.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

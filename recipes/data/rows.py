@@ -5,8 +5,6 @@ reads (`problem`, `answer`, `images`). The column `images` exists only in splits
 image processor wherever it sees that column. A file's bytes depend on its rows and on pyarrow's version alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Held-out splits: the rows that validate, and those that share a prompt or an image with them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

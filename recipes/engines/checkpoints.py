@@ -1,7 +1,5 @@
 """Checkpoints: each engine's files, the last whole step, the best one, merged adapters, a resumed run's optimiser."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

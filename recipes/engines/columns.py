@@ -1,7 +1,5 @@
 """The columns of a row that an engine reads, and the chat of its prompt."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The places where a trainer's loggers write, as variables of its environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

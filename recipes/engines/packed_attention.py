@@ -7,8 +7,6 @@ it. This module offers it to transformers under the name `NAME`, for text models
 Qwen2.5-VL keep transformers' attention, which verl would replace by one that calls flash-attn.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The versions of verl and of vLLM that are tested; others are refused before the start."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 from recipes.errors import RecipeError

@@ -1,7 +1,5 @@
 """A worked answer, `extra_info.solution`: a text, or messages of assistant and tool; and the part that is trained."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finished answers on disk: a file per model, data, sampling and generator, a line per question, so a run resumes."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """From a plan to a folder with the report: the signal probe, one model, or base against trained."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack, closing

@@ -1,7 +1,5 @@
 """The models that are evaluated: folders, checkpoints, names on the hub, models behind a server."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Generation by a server that speaks OpenAI's chat completions, with a bounded number of requests in flight."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

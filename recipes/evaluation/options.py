@@ -1,7 +1,5 @@
 """Options of an evaluation: each field of `Options` is an option, which typer reads from its annotation."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan of an evaluation: made from options and a recipe, and checked before anything is generated."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence

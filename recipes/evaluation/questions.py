@@ -1,7 +1,5 @@
 """The questions of an evaluation: rows of a parquet file, with images where the task has them."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Scores of responses, through the reward function that training uses."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace

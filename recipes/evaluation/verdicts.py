@@ -4,8 +4,6 @@ docs/EVALUATION_DESIGN.md says which tests are made of which answers. The signal
 variance, and which questions to keep.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ the weights. While vLLM generates, its share of the GPU lies beside weights and 
 docs/MEMORY.md compares the estimates with measurements.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A token keeps `Shape.activations` until the backward pass: at the Qwen3-4B shape
 recomputation; measured on an H200 between 8,192 and 20,480 tokens 4.44 MB, between 16,384 and 32,768 tokens 0.323 MB.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

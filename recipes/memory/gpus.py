@@ -1,7 +1,5 @@
 """NVIDIA GPUs as `nvidia-smi` shows them: their memory, how much is in use, and by which processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

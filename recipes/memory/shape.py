@@ -1,7 +1,5 @@
 """The sizes of a model, from its `config.json` or from a list of published ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

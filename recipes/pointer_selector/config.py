@@ -3,8 +3,6 @@
 Later layers win: configs/pointer_selector/recipe.yaml, the preset, environment variables, `key=value` arguments.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Accuracy of a policy and of baselines: measuring, validation, paired tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Shapes: M candidates in the data; B groups (one query at one number of picks), N
 padded. `mask` [B, N] is true where a candidate takes part, `steps` [B, N, S] where it has a pick.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -3,8 +3,6 @@
 An interrupted run goes on after its last finished phase and reaches the same weights: no random state crosses phases.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ No image is a query in two splits, those that the classifier was trained on appe
 images only, as demonstrations come from training data in real use.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks before the trainer starts; `python scripts/preflight.py TASK` runs them all and nothing else."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Child processes for work that imports torch or runs a user's code: one call, one answer."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

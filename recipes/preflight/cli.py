@@ -1,7 +1,5 @@
 """`python scripts/preflight.py TASK [--option value] [key=value]`: every check before a start, and nothing else."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

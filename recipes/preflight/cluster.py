@@ -1,7 +1,5 @@
 """Several machines: the name of the Ray cluster, and the wait for its nodes (docs/MULTI_NODE.md)."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Every image is opened, and the model's own processor counts the tokens of every row by the sizes of its images.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

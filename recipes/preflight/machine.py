@@ -1,7 +1,5 @@
 """The machine, before the trainer starts: folders, loggers, disk, and kernels of libraries that it may lack."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

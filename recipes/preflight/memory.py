@@ -3,8 +3,6 @@
 `recipes/memory/estimates.py` estimates each phase, and `recipes/memory/fit.py` chooses the settings.
 """
 
-from __future__ import annotations
-
 from recipes.config import Recipe
 from recipes.config import gpus as plans
 from recipes.config.resolve import MODEL

@@ -1,7 +1,5 @@
 """The model: its files, its chat template, and its weights and modules as transformers finds them."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`--plan`: a run on one screen before it starts: memory, steps, rates, minutes, disk, and the commands of the walk."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ Content is compared by digests, never by paths: of the rows, of the reward with 
 `recipes/engines/checkpoints.py` says what an engine restores, and sets the command's optimiser settings again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The reward function on real rows, before the start: called as an engine calls it, in a process of its own."""
 
-from __future__ import annotations
-
 import dis
 import inspect
 import json

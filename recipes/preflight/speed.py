@@ -4,8 +4,6 @@ A model of five numbers a phase: the arithmetic at a share of the matrix rate, t
 and what each row and each decoded token cost in processor time. Held against measurements in docs/results/speed.json.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

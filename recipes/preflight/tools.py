@@ -1,7 +1,5 @@
 """The tools before the start: each is called, and a whole conversation is rendered, read back and compared."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import doctest

@@ -1,7 +1,5 @@
 """Files of scored responses: a step's dump of a run, and the completions of an evaluation; two of them are paired."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

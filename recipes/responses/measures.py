@@ -3,8 +3,6 @@
 A new metric is one entry in `METRICS` and one in `question_figures`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

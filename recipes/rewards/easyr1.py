@@ -3,8 +3,6 @@
 The data source, which EasyR1 does not hand on, comes out of the truth: `{"data_source": ..., "ground_truth": ...}`.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Any

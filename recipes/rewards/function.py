@@ -8,8 +8,6 @@
 | EasyR1's sequential | `compute_score(reward_input)`, `REWARD_TYPE = "sequential"` in its file | dict with `overall` |
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The identity of a reward: the files that it is made of, found without running it, and their digests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Every process that judges a response imports this module, so it imports the standard library and errors alone.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.machinery
 import importlib.util

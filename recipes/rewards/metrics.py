@@ -1,7 +1,5 @@
 """Metrics of a step's rewards: spread within groups, accuracy, each of several rewards; the filter's value."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev

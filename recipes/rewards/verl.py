@@ -4,8 +4,6 @@ verl takes whatever a reward returns: NaN becomes an advantage, and a plain numb
 is read by `recipes.rewards.contract`, and an error names the row.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Mapping

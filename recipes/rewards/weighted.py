@@ -3,8 +3,6 @@
 Trainers load this file by its path, with the rewards' own paths as arguments.
 """
 
-from __future__ import annotations
-
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence

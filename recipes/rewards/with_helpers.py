@@ -1,7 +1,5 @@
 """Loaded by verl in place of a reward file that imports modules of its own folder, or dataclasses."""
 
-from __future__ import annotations
-
 import functools
 import os
 from types import ModuleType

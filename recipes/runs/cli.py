@@ -1,7 +1,5 @@
 """`python scripts/monitor.py`: list runs, watch one, write its report, compare several, or save one and end it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Files of a run. Its launcher and trainer write them; any process may read them, while it runs and later."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

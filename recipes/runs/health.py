@@ -1,7 +1,5 @@
 """Health rules: each judges the metrics of a run over its last steps, some also its first, and changes nothing."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The trainer's log, and the error that ended it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import islice, takewhile

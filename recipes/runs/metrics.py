@@ -1,7 +1,5 @@
 """Metrics that the trainer logged, and validations: read, followed while they are written, and brought to one scale."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The trainer's processes: start, track and end all of them, and remove the shared memory that they leave."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

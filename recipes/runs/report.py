@@ -1,7 +1,5 @@
 """The report of a run, and of several compared: one HTML file without scripts and without the network."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

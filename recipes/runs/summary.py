@@ -1,7 +1,5 @@
 """The end of a run: the closing table, why it failed, what to type next, and the model card."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """The trainer, started and supervised until it ends, hangs, fails or is interrupted."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

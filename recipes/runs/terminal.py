@@ -1,7 +1,5 @@
 """A run on the terminal: the launcher's lines while it trains, and `monitor.py list` and `watch`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

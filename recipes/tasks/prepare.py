@@ -1,7 +1,5 @@
 """Shared by the tasks: the split of a problem, published data sets, and data that is checked before it is written."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter, defaultdict

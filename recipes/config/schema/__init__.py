@@ -1,7 +1,5 @@
 """The typed schema of a recipe: EasyR1's names and nesting, with verl's own keys in the same tree."""
 
-from __future__ import annotations
-
 from recipes.config.schema.recipe import BY_CONVERSION, LAUNCHERS, Recipe, template_text
 from recipes.config.schema.worker import module_names, verl_loss
 from recipes.settings import Leaf, Section, Setting, Source, key, leaves

@@ -1,7 +1,5 @@
 """The keys of a recipe: `data`, `algorithm`, `trainer`, and the recipe as a whole."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args

@@ -1,7 +1,5 @@
 """Keys under `worker`: actor, reference, rollout and reward."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal

@@ -4,8 +4,6 @@ verl imports this module where it builds a model configuration, because `actor_r
 With `RECIPES_PATCHES=0` the engine is verl's own, with what a machine without a GPU needs.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from typing import Any

@@ -3,8 +3,6 @@
 verl imports this module in every process, at the end of `import verl`, because `VERL_USE_EXTERNAL_MODULES` names it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -4,8 +4,6 @@ verl imports this module in the driver, in the server, and in the process that l
 registers `CpuReplica`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

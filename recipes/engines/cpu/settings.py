@@ -4,8 +4,6 @@ Only what a recipe has no key for is here. What it has keys for (float32, no CUD
 configs/hardware/cpu.yaml, where a user may change it. Nothing heavy is imported: `DRY_RUN=1` calls these functions too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

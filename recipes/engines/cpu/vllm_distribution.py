@@ -5,8 +5,6 @@
 its own name nothing is changed.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `trainer` is EasyR1's `RayPPOTrainer`, `batch` its `DataProto`. Importing this module does not import torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

@@ -4,8 +4,6 @@ Without a GPU its driver, its Ray actors and vLLM are forked from one process th
 are (`recipes/engines/start`). On GPUs Ray starts each process.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

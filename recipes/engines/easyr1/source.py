@@ -4,8 +4,6 @@ EasyR1 and verl are two packages with the same name, `verl`. Only the trainer's 
 every other process imports verl's own package. The user's folder is never changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

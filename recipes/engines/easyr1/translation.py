@@ -1,7 +1,5 @@
 """A recipe as EasyR1's keys, command and environment."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -11,8 +11,6 @@ During the imports both get what `nvidia-smi` reports; any other call that needs
 `nvidia-smi` does not report a block's shared memory, so vLLM's linear-attention kernels choose their smaller sizes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import traceback

@@ -5,8 +5,6 @@ The *server* imports, listens and forks; the *driver*, its first child, runs the
 no Ray connection, no event loop and no thread that holds a lock.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import gc

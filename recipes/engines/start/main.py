@@ -4,8 +4,6 @@ verl's own `verl.trainer.main_ppo` trains with the same keys, without the change
 verl's task runner runs in the driver instead of in one more Ray actor.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import runpy

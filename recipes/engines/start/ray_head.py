@@ -4,8 +4,6 @@
 autoscaler and with `spawn.py` to start workers, prints one line of JSON, and stops everything when its input ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

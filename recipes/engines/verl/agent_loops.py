@@ -10,8 +10,6 @@ A worker makes each of its loops once, `prompt_queue.py` keeps a prompt's rows t
 the one server there is: Python for each response is what limits a small model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import math

@@ -5,8 +5,6 @@ both make the same tokens. Tokens are kept and never made from text again: of wh
 seven has other tokens when its text is tokenised.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

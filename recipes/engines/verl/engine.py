@@ -19,8 +19,6 @@ for old log-probabilities is left out, the reference's pass is the first, so `di
 the adapters are switched off.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import sys

@@ -5,8 +5,6 @@ for the gradient, so the full logits are never stored. A piece of as many tokens
 temporary memory, and takes far fewer operations than one token at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

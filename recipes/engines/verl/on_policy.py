@@ -9,8 +9,6 @@ verl skips the old pass under `algorithm.rollout_correction.bypass_mode`; it han
 in place of the old ones. The losses here use them only to compare vLLM with the trainer.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

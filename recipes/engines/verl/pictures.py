@@ -6,8 +6,6 @@ makes the same floats of them, on the GPU. The responses of a prompt show the sa
 them, `show_once` has the tower see it once. `align` pads the tower's MLP.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The queue in which verl's agent loops put the rows of a step, a prompt at a time."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import Any
 

@@ -10,8 +10,6 @@ verl 0.9.1 replaces groups that give no signal for as long as it takes (it warns
 `algorithm.filter_groups.max_num_gen_batches` is ignored): with a reward that is the same for every response, for ever.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer

@@ -7,8 +7,6 @@ verl tokenises each message alone and raises where the pieces differ from the co
 On CPUs `torch.distributed.run` starts this module in place of `verl.trainer.sft_trainer`.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

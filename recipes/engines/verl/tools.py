@@ -5,8 +5,6 @@ none, every public function that it defines is a tool, or those of `__all__`. ve
 runs tools in the threads that tokenise.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -6,8 +6,6 @@ next validation, and verl's training dumps keep only the score of a reward's res
 documents what a line has.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A recipe as the arguments, command and environment of verl's trainer."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

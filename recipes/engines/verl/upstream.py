@@ -4,8 +4,6 @@ docs/ARCHITECTURE.md has the list, made from this file, and what a change has to
 all but those that machines without a GPU need.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -4,8 +4,6 @@ The socket's name contains the Ray cluster's address and the job's id. Every new
 id, and two clusters that run at the same time have different addresses. The sender stops when the receiver fails.
 """
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Countdown's problems and their rows: a solver by recursion, the generator, and the splits for `prepare`."""
 
-from __future__ import annotations
-
 import json
 import operator
 import random

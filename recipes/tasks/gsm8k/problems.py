@@ -1,7 +1,5 @@
 """GSM8K's rows, and word problems that are generated in its style."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

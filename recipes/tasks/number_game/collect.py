@@ -1,7 +1,5 @@
 """The number game's data: episodes that are planned, played and kept so that a run resumes, and their rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

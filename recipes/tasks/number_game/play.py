@@ -1,7 +1,5 @@
 """Playing the number game with a served model, and the report on played games."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Rules, deals, appearances and settings of the number game."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re
