@@ -35,8 +35,6 @@ State = Literal["starting", "running", "finished", "ended early"]
 
 
 class RunFiles:
-    """Paths of a run's files."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder  # `artifacts/runs/<experiment>`
         self.config, self.command = folder / "config.yaml", folder / "command.sh"
@@ -352,8 +350,6 @@ TOOLS, TEMPLATE = "worker.rollout.tools", "data.override_chat_template"
 
 @dataclass(frozen=True)
 class Attempt:
-    """Content and settings of an attempt."""
-
     after_step: int  # the last step before it
     content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
     settings: dict[str, Any]  # key -> value, for the keys that may change between attempts

@@ -114,7 +114,6 @@ class Journal:
         return found
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
-        """Record a finished episode."""
         with whole_folder(self.folder / episode.key) as draft:
             for index, image in enumerate(images):
                 (draft / f"{index:02d}.png").write_bytes(image)
