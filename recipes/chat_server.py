@@ -8,8 +8,6 @@ from recipes.errors import RecipeError
 
 
 class Completion(NamedTuple):
-    """One response."""
-
     text: str  # its content, without the thinking that the server's reasoning parser took out
     tokens: int | None  # its number of tokens; None where the server does not report it
     truncated: bool  # whether the limit on tokens cut it off
@@ -57,7 +55,6 @@ class ChatServer:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _owner(self) -> str | None:

@@ -23,7 +23,7 @@ from jinja2 import TemplateError
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from recipes import usage
+from recipes import paths, usage
 from recipes.config import Recipe, load, tasks
 from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
@@ -40,16 +40,7 @@ from recipes.engines.worked_answers import OF_TRAINER, answer_spans, messages_of
 from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
 from recipes.model_files import local_model
-from recipes.paths import (
-    CONFIGS,
-    ROOT,
-    checkpoint_dir,
-    model_dir,
-    python_path,
-    relative_to_cwd,
-    run_dir,
-    script_command,
-)
+from recipes.paths import relative_to_cwd
 from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
@@ -63,7 +54,7 @@ from recipes.runs.terminal import Progress
 from recipes.settings import flatten, merge, validated
 from recipes.yaml_text import parse, read
 
-SETTINGS = CONFIGS / "sft" / "settings.yaml"
+SETTINGS = paths.CONFIGS / "sft" / "settings.yaml"
 OF_RECIPE = (*BY_CONVERSION, *table("read_by.yaml")["warm_start"])
 """Beginnings of the recipe's keys that a warm start reads, or the conversion of its rows."""
 SAME_AS_ACTOR = {
@@ -103,12 +94,12 @@ class Plan:
     @property
     def rows(self) -> Path:
         """Parquet file of the chat messages that are trained on."""
-        return run_dir(self.experiment) / "sft.parquet"
+        return paths.run_dir(self.experiment) / "sft.parquet"
 
     @property
     def model(self) -> Path:
         """Hugging Face folder of the trained model."""
-        return model_dir(self.experiment)
+        return paths.model_dir(self.experiment)
 
 
 def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Plan:
@@ -306,12 +297,12 @@ def try_rows(chosen: Plan) -> str:
 
 def command(chosen: Plan) -> list[str]:
     """The argument vector that starts verl's supervised trainer on this node's GPUs, or on CPU ranks."""
-    places = {"data.train_files": chosen.rows, "trainer.default_local_dir": checkpoint_dir(chosen.experiment)}
+    places = {"data.train_files": chosen.rows, "trainer.default_local_dir": paths.checkpoint_dir(chosen.experiment)}
     ranks = f"--nproc_per_node={chosen.settings.trainer.n_gpus_per_node}"
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
     module = "recipes.engines.verl.sft" if chosen.recipe.hardware == "cpu" else "verl.trainer.sft_trainer"
     words = [*chosen.overrides, *(_forced(name, str(place)) for name, place in places.items())]
-    hydra = [f"hydra.run.dir={verl.quoted(str(run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
+    hydra = [f"hydra.run.dir={verl.quoted(str(paths.run_dir(chosen.experiment)))}", "hydra.output_subdir=null"]
     return [*start, "-m", module, *words, *hydra, "hydra/job_logging=stdout"]
 
 
@@ -320,11 +311,11 @@ def run(chosen: Plan, console: Console, task: str) -> int:
 
     `task` is what the user typed; the commands printed at the end repeat it.
     """
-    recipe, checkpoints = chosen.recipe, checkpoint_dir(chosen.experiment)
-    taken = ""
+    recipe, checkpoints = chosen.recipe, paths.checkpoint_dir(chosen.experiment)
+    is_run, taken = (paths.run_dir(chosen.experiment) / "config.yaml").exists(), ""
     if chosen.model.exists():
         taken = "there is a model of that name already"
-    elif (run_dir(chosen.experiment) / "config.yaml").exists() or (checkpoints.exists() and not chosen.rows.exists()):
+    elif is_run or (checkpoints.exists() and not chosen.rows.exists()):
         taken = "that is a run of GRPO, whose metrics and checkpoints a warm start would replace"
     if taken:
         where = f"EXPERIMENT_NAME={chosen.experiment}: {relative_to_cwd(chosen.model)}, {relative_to_cwd(checkpoints)}"
@@ -350,12 +341,12 @@ def run(chosen: Plan, console: Console, task: str) -> int:
         write_json(files.folder / "about.json", about)  # what `monitor.py` shows of it
         model = relative_to_cwd(Path(chosen.settings.model.path))
         console.print(f"warm start of {model} on {data}; verl's output: {relative_to_cwd(files.log)}")
-        environment = {**os.environ, **verl.environment(recipe, os.environ), "PYTHONPATH": python_path()}
+        environment = {**os.environ, **verl.environment(recipe, os.environ), "PYTHONPATH": paths.python_path()}
         environment["VERL_FILE_LOGGER_PATH"] = str(files.attempt)
         progress = Progress(console, steps)
         progress.phase("the supervised trainer starts")
         outcome = supervise(
-            Child(command(chosen), environment, files.log, ROOT),
+            Child(command(chosen), environment, files.log, paths.ROOT),
             files.log,
             0,
             MetricsFollower(files.attempt, files.metrics),
@@ -385,7 +376,7 @@ def next_commands(chosen: Plan, task: str, environ: Mapping[str, str]) -> list[s
     model, left_out = str(relative_to_cwd(chosen.model)), (*OF_TRAINER, MODEL)
     variables, kept = typed_variables(environ, left_out), [each for each in chosen.given if each.key not in left_out]
     settings = dict.fromkeys(each.setting for each in kept)
-    probe = script_command("eval.py", task, "--model_path", model, "analyse", *chosen.files, *settings)
+    probe = paths.script_command("eval.py", task, "--model_path", model, "analyse", *chosen.files, *settings)
     words = dict.fromkeys(each.words for each in kept)
     train = shlex.join([*chosen.files, *(word for each in words for word in each), "--model_path", model])
     return [f"model     {model}", f"probe     {variables}{probe}", f"train     {variables}{any_launcher(task)} {train}"]

@@ -18,8 +18,6 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]*://")
 
 @dataclass(frozen=True)
 class PathKey:
-    """A key that holds a path."""
-
     key: str
     path: str  # absolute; the unchanged name or URL where `on_hub`
     kind: str  # input, output, model or data (see `KeyInfo.path`)

@@ -30,8 +30,6 @@ from recipes.pictures import MARKS
 
 
 class Manifest(BaseModel):
-    """The fields of a manifest."""
-
     model_config = ConfigDict(frozen=True)
 
     task: str = ""
@@ -216,8 +214,6 @@ def _parts(content: Any) -> Any:
 
 
 class Split(NamedTuple):
-    """A split to write."""
-
     name: str  # "train" or "test"
     rows: Iterable[Row]  # from `make_row`; consumed once, never held together
     facts: Mapping[str, Any] = {}  # fields of the manifest; read after the rows, whose stream may fill counters in it

@@ -73,8 +73,6 @@ def _downloaded(name: str, path: Path, option: str) -> Path:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model under evaluation."""
-
     label: str  # "model", or "base" and "trained" in a comparison
     name: str  # in reports
     model_hash: str  # identity for the cache

@@ -61,7 +61,6 @@ class ServerSampler:
             pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Close the connections."""
         self._chat.close()
 
     def _ask(self, question: Question, messages: list[dict[str, Any]], sampling: Sampling, sample: int) -> Response:

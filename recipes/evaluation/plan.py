@@ -37,8 +37,6 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """One evaluation."""
-
     task: str  # names the folder of the reports
     subjects: tuple[EvaluatedModel, ...]  # one model, or base and trained in that order
     data: Path  # parquet file

@@ -39,8 +39,6 @@ VERL_ROWS = RowFormat()
 
 @dataclass(frozen=True)
 class Question:
-    """One row."""
-
     row: int  # number of the row in the data file
     prompt: list[dict[str, str]]  # chat messages; `<image>` stands where an image belongs
     gold: Any  # the ground truth as it is stored, which the engine hands to the reward

@@ -4,7 +4,6 @@ docs/EVALUATION_DESIGN.md says which tests are made of which answers. The signal
 variance, and which questions to keep.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from recipes.evaluation.questions import Question
 from recipes.responses.measures import Measures, Summary, main_metric, metric_of
 from recipes.rewards.contract import is_right
 from recipes.statistics import NOISE, SIGNIFICANCE, Interval, Paired, counted_questions, holm, paired_difference
+from recipes.yaml_text import read
 
 # If fewer questions than this changed between right and wrong, McNemar's p-value cannot be under 0.05.
 LEAST_CHANGED = 6
@@ -168,37 +168,8 @@ def write_filtered(
     return Filtered(str(target), written.rows, len(dropped), not_probed)
 
 
-# Metric -> thresholds (least, good from, good to, most; a figure outside of the outer two is bad), and what to say of
-# each range from the lowest up.
-RANGES: dict[str, tuple[tuple[float, float, float, float], list[str]]] = {
-    "accuracy": (
-        (0.05, 0.10, 0.80, 0.95),
-        [
-            "fine-tune first, or start from easier questions: right answers are too rare to be reinforced",
-            "hard: right answers are few, and many groups hold none",
-            "good: right and wrong answers to compare",
-            "easy: wrong answers are few, and many groups are right throughout",
-            "use a harder set: there is next to nothing left to learn",
-        ],
-    ),
-    "score_variance": (
-        (0.01, 0.05, math.inf, math.inf),
-        [
-            "no signal: answers of a group score alike; drop such questions (--filter_out) or raise the temperature",
-            "weak: the answers of a group differ little in score, so the gradient comes from few prompts",
-            "good: the answers of a group differ in score",
-        ],
-    ),
-    "group_entropy_bits": (
-        (-math.inf, 0.2, 0.8, math.inf),
-        [
-            "",
-            "low: groups are nearly all right or all wrong",
-            "good: groups are split, but not by chance alone",
-            "high: groups are near half right, noisy advantages",
-        ],
-    ),
-}
+RANGES = Path(__file__).with_name("verdicts.yaml")
+"""Metric -> thresholds, and what to say of each range between them; read where a pass is judged."""
 LEVELS = ("bad", "weak", "good", "weak", "bad")
 TRUNCATION_HARMS = 0.10
 FILTER_FROM = 0.30
@@ -229,10 +200,10 @@ class Probe:
 def probe(summary: Summary, batch: int | None) -> Probe:
     """Judge a sampled pass with n > 1; `batch` is `data.rollout_batch_size`, or None where it is not known."""
     verdicts = []
-    for metric, ((least, low, high, most), texts) in RANGES.items() if summary.measure == "accuracy" else ():
-        value = summary.figures[metric].value
+    for metric, judged in read(RANGES).items() if summary.measure == "accuracy" else ():
+        value, (least, low, high, most) = summary.figures[metric].value, judged["thresholds"]
         place = sum((value >= least, value >= low, value > high, value > most))
-        verdicts.append(Verdict(metric, LEVELS[place], texts[place]))
+        verdicts.append(Verdict(metric, LEVELS[place], judged["texts"][place]))
     kept = None if batch is None else batch * (1.0 - summary.flat_share)
     return Probe(verdicts, batch, kept, _recommendation(summary, verdicts, batch, kept))
 

@@ -11,18 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from recipes.memory.estimates import (
-    GENERATE,
-    GIGABYTE,
-    GROWTH,
-    HALF,
-    LOGIT_BYTES,
-    RESERVED,
-    STEP,
-    MemoryPlan,
-    gpu_phases,
-    host_phase,
-)
+from recipes.memory import estimates
+from recipes.memory.estimates import MemoryPlan
 from recipes.memory.shape import published, published_shape
 
 USABLE_FRACTION = 0.9
@@ -105,8 +95,8 @@ def _with_update(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
     """
     state = plan.weights() + (0.0 if plan.offload_all else plan.share(3))
     kept = plan.shape.gathered(plan.compute_bytes, trained=not plan.lora) + state
-    free = USABLE_FRACTION * plan.free - RESERVED.of(plan.free) - kept
-    logits = 0 if plan.fused else LOGIT_BYTES * plan.shape.vocabulary
+    free = USABLE_FRACTION * plan.free - estimates.RESERVED.of(plan.free) - kept
+    logits = 0 if plan.fused else estimates.LOGIT_BYTES * plan.shape.vocabulary
     times = 2 if plan.shape.parameters < SMALL_MODEL else 1
 
     def fitting(most: int, recompute: bool) -> int:
@@ -129,7 +119,7 @@ def _with_update(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
         forward_tokens=explicit.get("forward_tokens") or forward,
         fused_adam=bool(fused),
     )
-    return plan if fused is not None or _has_room(plan, STEP) else replace(plan, fused_adam=True)
+    return plan if fused is not None or _has_room(plan, estimates.STEP) else replace(plan, fused_adam=True)
 
 
 def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
@@ -148,11 +138,11 @@ def _with_generation(plan: MemoryPlan, explicit: Explicit) -> MemoryPlan:
         if explicit.get("offload_params") in (None, params) and explicit.get("offload_optimizer") in (None, moments)
         for tokens, sequences in _passes_of_vllm(plan, explicit)
     ]
-    possible = [way for way in ways if way.host is None or host_phase(way).need <= way.host] or ways
+    possible = [way for way in ways if way.host is None or estimates.host_phase(way).need <= way.host] or ways
     for way in possible:
-        if _has_room(way, GENERATE) and _holds_enough(way):
+        if _has_room(way, estimates.GENERATE) and _holds_enough(way):
             return way
-    return max(possible, key=lambda way: (_has_room(way, GENERATE), way.cached_responses))
+    return max(possible, key=lambda way: (_has_room(way, estimates.GENERATE), way.cached_responses))
 
 
 def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int]]:
@@ -167,14 +157,15 @@ def _passes_of_vllm(plan: MemoryPlan, explicit: Explicit) -> list[tuple[int, int
 def _with_share(plan: MemoryPlan, explicit: float | None) -> MemoryPlan:
     if explicit is not None:
         return replace(plan, utilization=explicit)
-    room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - plan.sampling - GROWTH.of(plan.free)
+    room = (1 - SPARE_FRACTION) * plan.free - sum(plan.resting().values()) - plan.sampling
+    room -= estimates.GROWTH.of(plan.free)
     share = max(MIN_SHARE, math.floor(1_000 * room / (plan.gpu or 1)) / 1_000)
     usual = replace(plan, utilization=min(USUAL_SHARE, share))
     return usual if _holds_enough(usual) else replace(plan, utilization=min(MAX_SHARE, share))
 
 
 def _has_room(plan: MemoryPlan, name: str) -> bool:
-    return all(each.fits and not each.is_close for each in gpu_phases(plan) if each.name == name)
+    return all(each.fits and not each.is_close for each in estimates.gpu_phases(plan) if each.name == name)
 
 
 def _holds_enough(plan: MemoryPlan) -> bool:
@@ -188,7 +179,7 @@ def holds_too_few(plan: MemoryPlan) -> bool:
 
 def fits(plan: MemoryPlan) -> bool:
     """Return whether every phase fits a GPU without coming close to its limit, and the cache holds a few responses."""
-    return all(each.fits and not each.is_close for each in gpu_phases(plan)) and not holds_too_few(plan)
+    return all(each.fits and not each.is_close for each in estimates.gpu_phases(plan)) and not holds_too_few(plan)
 
 
 @dataclass(frozen=True)
@@ -261,16 +252,16 @@ def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iter
             yield Way(f"{machine.adapters} {text}".strip(), cost + more, after)
     if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
-        held = 4 * plan.weight_bytes * plan.shape.parameters / GIGABYTE
+        held = 4 * plan.weight_bytes * plan.shape.parameters / estimates.GIGABYTE
         cost = (
             f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds for a billion weights there"
         )
         yield Way(text, cost, choose_settings(plan, {**explicit, "offload_all": True}))
-    if plan.weight_bytes > HALF and not plan.lora:
+    if plan.weight_bytes > estimates.HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"
         text += " worker.actor.optim.strategy=adamw_bf16" * (machine.engine == "easyr1")
         cost = f"weights move only where a step changes them by a 256th: at LR={machine.lr:g} hardly one does"
-        yield Way(text, cost, choose_settings(replace(plan, weight_bytes=HALF), explicit))
+        yield Way(text, cost, choose_settings(replace(plan, weight_bytes=estimates.HALF), explicit))
 
 
 def _shorter(plan: MemoryPlan, explicit: Explicit) -> Iterator[Way]:

@@ -154,8 +154,6 @@ class TrainerConfig(Section):
 
 
 class PointerRecipe(Resolved):
-    """The whole recipe."""
-
     data: DataConfig = DataConfig()
     policy: PolicyConfig = PolicyConfig()
     reward: RewardConfig = RewardConfig()

@@ -149,7 +149,6 @@ class Batch(NamedTuple):
     rows: Tensor  # [B, L, N], the candidate's number in the data, 0 at padding
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
         return Batch(*(tensor.to(device) for tensor in self))
 
     @property

@@ -106,7 +106,6 @@ class PointerPolicy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.gate_state.weight.device
 
     def encode(self, query: Tensor, pool: Tensor, mask: Tensor) -> Encoded:

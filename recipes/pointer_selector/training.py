@@ -152,7 +152,6 @@ class RunLog:
                 self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Close the metrics file and TensorBoard's writer."""
         self._file.close()
         self._board.close()
 

@@ -18,40 +18,14 @@ from recipes.config import Recipe
 from recipes.config.names import NATIVE, native, verl_defaults
 from recipes.config.resolve import replaced
 from recipes.config.schema import leaves
-from recipes.engines.checkpoints import (
-    EVERYTHING,
-    EXTRA,
-    LAYOUTS,
-    MODEL,
-    OPTIMIZER,
-    Checkpoint,
-    Expected,
-    checkpoint_at,
-    go_on_from,
-    last_checkpoint,
-    resumable,
-    saved_steps,
-    step_of,
-    whole_model,
-)
+from recipes.engines import checkpoints
+from recipes.engines.checkpoints import Checkpoint
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, write_whole
 from recipes.model_files import PROCESSOR_FILES, TOKENIZER_FILES, local_model, weight_files
 from recipes.paths import run_dir
 from recipes.rewards.identity import named_files
-from recipes.runs.folder import (
-    RECORD,
-    REWARD,
-    ROWS,
-    TRAINING_ROWS,
-    Attempt,
-    Change,
-    add_changes,
-    attempt_of,
-    digest_of,
-    recorded,
-    set_aside,
-)
+from recipes.runs import folder as runs
 from recipes.settings import VERL
 
 RANKS, WEIGHTS = "ranks", "model"
@@ -65,7 +39,7 @@ FIXED = {
     **dict.fromkeys(OF_MODEL, "the checkpoint belongs to that model"),
 }
 """Content that is no key and whose change makes checkpoints impossible to resume -> why."""
-ORDER = (TRAINING_ROWS, TOKENIZER, PROCESSOR)
+ORDER = (runs.TRAINING_ROWS, TOKENIZER, PROCESSOR)
 """Content that is no key and decides the order of the rows: where it changed, the dataloader's state is useless."""
 _VERL_SETTINGS = re.compile(r"(trainer|ray_kwargs|global_profiler|transfer_queue)\..*|data\.val_.*")
 """verl's own keys that are settings. All others are content; those of them below `data` decide the order of rows."""
@@ -73,10 +47,10 @@ SAMPLED, PIECES = 1 << 16, 32
 """Bytes of a piece of a weight file, and number of pieces that are read: an update of the model changes nearly all."""
 
 
-def fingerprint(recipe: Recipe) -> Attempt:
+def fingerprint(recipe: Recipe) -> runs.Attempt:
     """The attempt of this recipe from its first step on; reads rows, reward and pieces of the weights."""
     content: dict[str, Any] = {RANKS: recipe.n_gpus, **_model(recipe)}
-    content |= {name: digest_of(recipe, name) for name in (REWARD, *ROWS)}
+    content |= {name: runs.digest_of(recipe, name) for name in (runs.REWARD, *runs.ROWS)}
     settings: dict[str, Any] = {}
     for key, leaf in leaves(Recipe).items():
         value = recipe.value(key)
@@ -85,19 +59,19 @@ def fingerprint(recipe: Recipe) -> Attempt:
         if leaf.info.resume == "setting":
             settings[key] = value
         else:
-            content[key] = digest_of(recipe, key) if leaf.info.path else value
+            content[key] = runs.digest_of(recipe, key) if leaf.info.path else value
     for name, value in native(recipe).items():
         if _VERL_SETTINGS.fullmatch(name):
             settings[f"{NATIVE}{name}"] = value
         else:
             content |= {f"{NATIVE}{name}": value, **named_files(value, f"the file of {name}")}
-    return Attempt(0, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
+    return runs.Attempt(0, *(json.loads(json.dumps(part, default=str)) for part in (content, settings)))
 
 
 TAKES_EFFECT, DATA_ANEW = "takes effect", "takes effect; the data begins anew"
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool) -> list[Change]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool) -> list[runs.Change]:
     """The differences between the content, or the settings, of two attempts, each with its effect.
 
     A key of verl's that one side lacks has verl's default there. Any other name that one side lacks is not compared,
@@ -111,7 +85,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, content: bool
         if one != other and (is_key or name.startswith(NATIVE) or None not in (one, other)):
             leaf = leaves(Recipe).get(name)
             orders = leaf.info.resume == "order" if leaf else name in ORDER or name.startswith(f"{NATIVE}data.")
-            found.append(Change(name, one, other, DATA_ANEW if content and orders else TAKES_EFFECT, content))
+            found.append(runs.Change(name, one, other, DATA_ANEW if content and orders else TAKES_EFFECT, content))
     return found
 
 
@@ -162,7 +136,7 @@ CHANGED = "changed"
 BEGUN_ANEW = ".begun_anew"
 """Folder beside the checkpoints: links to steps without dataloader state, for a run that starts its data over."""
 GIVE_STEP = "give the folder of a whole step, such as .../global_step_20"
-VERL_PARTS = {MODEL: "model", OPTIMIZER: "optimizer", EXTRA: "extra"}
+VERL_PARTS = {checkpoints.MODEL: "model", checkpoints.OPTIMIZER: "optimizer", checkpoints.EXTRA: "extra"}
 """Part of a checkpoint -> verl's name of it."""
 
 
@@ -171,11 +145,11 @@ def folder(recipe: Recipe) -> Path:
     return Path(str(recipe.trainer.save_checkpoint_path))
 
 
-def _parts(attempts: Sequence[Attempt], step: int) -> frozenset[str] | None:
+def _parts(attempts: Sequence[runs.Attempt], step: int) -> frozenset[str] | None:
     """The parts that a step was saved with; None where nobody recorded them."""
-    attempt = attempt_of(attempts, step)
+    attempt = runs.attempt_of(attempts, step)
     model_only = attempt and attempt.content.get("trainer.save_model_only")
-    return None if model_only is None else frozenset({MODEL}) if model_only else EVERYTHING
+    return None if model_only is None else frozenset({checkpoints.MODEL}) if model_only else checkpoints.EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -184,20 +158,20 @@ class Start:
 
     checkpoint: Checkpoint | None  # None for a fresh run
     problems: tuple[str, ...] = ()  # of later checkpoints
-    changes: tuple[Change, ...] = ()  # content and settings that differ from the attempt that made the step
+    changes: tuple[runs.Change, ...] = ()  # content and settings that differ from the attempt that made the step
     unknown: str = ""  # why the content cannot be compared; empty where it can
     parts: frozenset[str] = frozenset()  # that the step was saved with, whatever an earlier save of it left
-    now: Attempt | None = None  # the attempt that begins; None where nothing was compared with it
+    now: runs.Attempt | None = None  # the attempt that begins; None where nothing was compared with it
     remarks: tuple[str, ...] = ()  # for the user
 
     @property
-    def other_content(self) -> list[Change]:
+    def other_content(self) -> list[runs.Change]:
         return [change for change in self.changes if change.content]
 
     @property
     def lacking(self) -> str:
         """The parts that the checkpoint was saved without, in words."""
-        names = {OPTIMIZER: "the optimiser's state", EXTRA: "schedule and random state"}
+        names = {checkpoints.OPTIMIZER: "the optimiser's state", checkpoints.EXTRA: "schedule and random state"}
         return " and ".join(words for part, words in names.items() if part not in self.parts)
 
 
@@ -207,15 +181,15 @@ def start(recipe: Recipe) -> Start:
     checkpoint = _named(recipe, Path(named)) if named else None
     place = checkpoint.folder.parent if checkpoint else folder(recipe)
     _refuse_other_engine(recipe, [checkpoint.folder] if checkpoint else sorted(place.glob("global_step_*")))
-    attempts = recorded(place)
-    at, ours = checkpoint or last_checkpoint(place), fingerprint(recipe)
+    attempts = runs.recorded(place)
+    at, ours = checkpoint or checkpoints.last_checkpoint(place), fingerprint(recipe)
     ranks = (at.ranks() if at else None) or recipe.n_gpus  # another number is reported as such, not as missing files
-    expected = Expected(LAYOUTS[recipe.engine], ranks, partial(_parts, attempts))
+    expected = checkpoints.Expected(checkpoints.LAYOUTS[recipe.engine], ranks, partial(_parts, attempts))
     problems: list[str] = []
     if checkpoint is None:
-        checkpoint, problems = resumable(place, expected)
+        checkpoint, problems = checkpoints.resumable(place, expected)
         if checkpoint is None and problems:
-            model = whole_model(place)
+            model = checkpoints.whole_model(place)
             known = f"; the model of step {model.step} is whole, for another run or an evaluation" if model else ""
             what = f"no checkpoint is whole to go on from: {problems[0]}{known}"
             raise RecipeError(what, where=str(place), fix=_begin_anew(recipe, model))
@@ -224,11 +198,11 @@ def start(recipe: Recipe) -> Start:
     elif damage := expected.damage(checkpoint):
         raise recipe.error(damage, GIVE_STEP, "trainer.load_checkpoint_path")
     wrote = checkpoint.ranks()
-    other_ranks = () if wrote in (None, recipe.n_gpus) else (Change(RANKS, wrote, recipe.n_gpus, "", True),)
-    parts = checkpoint.holds() & (expected.parts(checkpoint.step) or EVERYTHING)
-    attempt = attempt_of(attempts, checkpoint.step)
+    other_ranks = () if wrote in (None, recipe.n_gpus) else (runs.Change(RANKS, wrote, recipe.n_gpus, "", True),)
+    parts = checkpoint.holds() & (expected.parts(checkpoint.step) or checkpoints.EVERYTHING)
+    attempt = runs.attempt_of(attempts, checkpoint.step)
     if attempt is None:
-        why = f"no {RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
+        why = f"no {runs.RECORD} that can be read says which reward, rows, model and algorithm made these checkpoints"
         return Start(checkpoint, tuple(problems), other_ranks, why, parts, ours)
     changes = differences(attempt.content, ours.content, content=True)
     changes += differences(attempts[-1].settings, ours.settings, content=False)
@@ -238,7 +212,8 @@ def start(recipe: Recipe) -> Start:
 
 def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
     """Raise where only another engine's dataloader state is there."""
-    wrote = {engine for engine, layout in LAYOUTS.items() if any((step / layout.loader).is_file() for step in steps)}
+    layouts = checkpoints.LAYOUTS.items()
+    wrote = {engine for engine, layout in layouts if any((step / layout.loader).is_file() for step in steps)}
     if wrote and recipe.engine not in wrote:
         raise RecipeError(
             f"the checkpoints were written by the engine {wrote.pop()}, and the engine of this run is {recipe.engine}: "
@@ -250,8 +225,8 @@ def _refuse_other_engine(recipe: Recipe, steps: Sequence[Path]) -> None:
 
 def _named(recipe: Recipe, step: Path) -> Checkpoint:
     """The checkpoint that trainer.load_checkpoint_path names."""
-    number = step_of(step.name)
-    found = checkpoint_at(step.parent, number) if number is not None else None
+    number = checkpoints.step_of(step.name)
+    found = checkpoints.checkpoint_at(step.parent, number) if number is not None else None
     if found is None or not (step / "actor").is_dir():
         what = f"{step} is not a checkpoint: it has no folder actor"
         raise recipe.error(what, GIVE_STEP, "trainer.load_checkpoint_path")
@@ -265,7 +240,7 @@ def check_resume(recipe: Recipe) -> Start:
     """
     place, anyway = folder(recipe), recipe.trainer.find_last_checkpoint == CHANGED
     if not recipe.trainer.find_last_checkpoint and not recipe.trainer.load_checkpoint_path:
-        if saved := saved_steps(place):
+        if saved := checkpoints.saved_steps(place):
             what = (
                 f"the folder has checkpoints (last: step {saved[-1]}) that a new run, with RESUME off, would write over"
             )
@@ -284,7 +259,7 @@ def check_resume(recipe: Recipe) -> Start:
             anew = _begin_anew(recipe, None if change.name in OF_MODEL else begin.checkpoint)
             what = f"a resumed run cannot change this: {change.described}: {why}"
             raise RecipeError(what, where=where, fix=f"keep the old one, or {anew}")
-    if begin.lacking and not LAYOUTS[recipe.engine].takes_parts:
+    if begin.lacking and not checkpoints.LAYOUTS[recipe.engine].takes_parts:
         what = f"step {step} was saved without {begin.lacking}, which EasyR1 always opens"
         raise RecipeError(what, where=where, fix=_begin_anew(recipe, begin.checkpoint))
     if (different or begin.unknown) and not anyway:
@@ -352,17 +327,17 @@ def record(recipe: Recipe, begin: Start) -> str:
     step = begin.checkpoint.step if begin.checkpoint else 0
     now = replace(begin.now or fingerprint(recipe), after_step=step)
     own_folder = begin.checkpoint is not None and begin.checkpoint.folder.parent.resolve() == place.resolve()
-    before = [attempt for attempt in recorded(place) if attempt.after_step < step] if own_folder else []
+    before = [attempt for attempt in runs.recorded(place) if attempt.after_step < step] if own_folder else []
     if before and before[-1].content == now.content:
         now = replace(now, after_step=before.pop().after_step)
     attempts = [vars(attempt) for attempt in (*before, now)]
-    write_whole(place / RECORD, json.dumps({"attempts": attempts}, indent=1) + "\n")
+    write_whole(place / runs.RECORD, json.dumps({"attempts": attempts}, indent=1) + "\n")
     changes = begin.other_content
     if begin.unknown:
-        changes.append(Change("content", "not recorded", "see recipe.json", begin.unknown, True))
-    aside = set_aside(recipe, step if own_folder else -1)
+        changes.append(runs.Change("content", "not recorded", "see recipe.json", begin.unknown, True))
+    aside = runs.set_aside(recipe, step if own_folder else -1)
     if own_folder and begin.checkpoint:
-        go_on_from(begin.checkpoint, LAYOUTS[recipe.engine])
+        checkpoints.go_on_from(begin.checkpoint, checkpoints.LAYOUTS[recipe.engine])
     if changes:
-        add_changes(run_dir(recipe.experiment), step, changes, recipe.trainer.val_before_train)
+        runs.add_changes(run_dir(recipe.experiment), step, changes, recipe.trainer.val_before_train)
     return aside

@@ -50,8 +50,6 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer of a model."""
-
     text: str  # without special tokens; with tools the model's last turn
     tokens: int | None  # its length, tokens of tools among them; None where the generator does not report it
     truncated: bool  # whether the limit on tokens cut it off
@@ -332,7 +330,6 @@ class Measures:
 
     @cached_property
     def summary(self) -> Summary:
-        """Every figure."""
         groups = {}
         if self.measure == "accuracy" and max(self.sizes) > 1:
             means = self.columns["accuracy"]

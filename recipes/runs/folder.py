@@ -27,21 +27,7 @@ from recipes.files import run_lock, sha256, write_whole
 from recipes.model_files import read_json
 from recipes.paths import artifacts, checkpoint_dir, in_artifacts, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_files
-from recipes.runs.metrics import (
-    DUMPS,
-    Measured,
-    Series,
-    Step,
-    adopt_leftovers,
-    drop_steps,
-    dump_folder,
-    held_out,
-    of_last_measure,
-    per_token,
-    read_history,
-    seconds_left,
-    series,
-)
+from recipes.runs import metrics
 
 ATTEMPT = "==== attempt of "
 """Prefix of the line of `train.log` at which an attempt begins."""
@@ -49,8 +35,6 @@ State = Literal["starting", "running", "finished", "ended early"]
 
 
 class RunFiles:
-    """Paths of a run's files."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder  # `artifacts/runs/<experiment>`
         self.config, self.command = folder / "config.yaml", folder / "command.sh"
@@ -71,9 +55,9 @@ def lock_run(experiment: str, checkpoints: Path | None = None) -> Iterator[RunFi
     files = RunFiles(run_dir(experiment))
     of_checkpoints = run_lock(checkpoints / ".lock", experiment, "CHECKPOINT_DIR") if checkpoints else nullcontext()
     with run_lock(files.lock, experiment), of_checkpoints:
-        adopt_leftovers(files.attempts, files.metrics)
+        metrics.adopt_leftovers(files.attempts, files.metrics)
         yield files
-        adopt_leftovers(files.attempts, files.metrics)
+        metrics.adopt_leftovers(files.attempts, files.metrics)
 
 
 def begin_attempt(files: RunFiles, config: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -113,8 +97,8 @@ def set_aside(recipe: Recipe, after: int) -> str:
         for folder in (files.folder, place)
     )
     best, found = best_checkpoint(place), list[tuple[int | None, Path, Path]]()  # step, path, and where it goes
-    for kind in DUMPS:
-        dumps = dump_folder(files.folder, recipe, kind).glob("*.jsonl")
+    for kind in metrics.DUMPS:
+        dumps = metrics.dump_folder(files.folder, recipe, kind).glob("*.jsonl")
         found += [(int(file.stem), file, target / kind) for file in dumps if file.stem.isdecimal()]
     found += [(step_of(str(folder)), folder, beside) for folder in place.glob("global_step_*")]
     found += [(best.step, place / BEST, beside)] if best else []
@@ -123,7 +107,7 @@ def set_aside(recipe: Recipe, after: int) -> str:
         path.rename(to / path.name)
     # What the last attempt changed is compared anew.
     for file, last, key in (files.metrics, after, "step"), (files.folder / CHANGES, after - 1, "after_step"):
-        if lines := drop_steps(file, last, key):
+        if lines := metrics.drop_steps(file, last, key):
             write_whole(target / file.name, lines)
     where = " and ".join(str(relative_to_cwd(folder)) for folder in (target, beside) if folder.is_dir())
     return f"what an earlier attempt made after step {max(after, 0)} is set aside in {where}" if where else ""
@@ -143,7 +127,7 @@ class Run:
 
     folder: Path  # artifacts/runs/<experiment>
     task: str
-    history: list[Step]
+    history: list[metrics.Step]
     recipe: Recipe | None  # None where config.yaml cannot be read
     total: int | None  # steps, where known
     state: State  # "starting" or "running" while its launcher is alive
@@ -161,21 +145,21 @@ class Run:
     def step(self) -> int:
         return max((step.step for step in self.history), default=0)
 
-    def series(self, *names: str) -> Series:
+    def series(self, *names: str) -> metrics.Series:
         """(step, value) of the first of these metrics that each trained step has."""
-        return series(self.history, lambda step: step.get(*names))
+        return metrics.series(self.history, lambda step: step.get(*names))
 
     @cached_property
-    def validations(self) -> dict[int, Measured]:
+    def validations(self) -> dict[int, metrics.Measured]:
         """Step -> its validation, of those that compare with the last one."""
         steps = [step for step in self.history if step.step >= self.since]
-        found = {step.step: held_out(self.folder, self.recipe, step) for step in steps}
-        return of_last_measure({step: measured for step, measured in found.items() if measured})
+        found = {step.step: metrics.held_out(self.folder, self.recipe, step) for step in steps}
+        return metrics.of_last_measure({step: measured for step, measured in found.items() if measured})
 
     @cached_property
-    def validated(self) -> Measured | None:
+    def validated(self) -> metrics.Measured | None:
         """The last validation; None before the first."""
-        every = (held_out(self.folder, self.recipe, step) for step in reversed(self.history))
+        every = (metrics.held_out(self.folder, self.recipe, step) for step in reversed(self.history))
         return next(filter(None, every), None)
 
     @property
@@ -186,7 +170,7 @@ class Run:
     @property
     def left_s(self) -> float | None:
         """Seconds to go, by the last steps; None where that is not known."""
-        return seconds_left(self.history, self.total) if self.state == "running" else None
+        return metrics.seconds_left(self.history, self.total) if self.state == "running" else None
 
 
 def folders() -> list[Path]:
@@ -218,7 +202,7 @@ def find(name: str = "") -> Path:
 def read(folder: Path) -> Run:
     """A run as its files are now; what cannot be read is a note."""
     files = RunFiles(folder)
-    metrics = [files.metrics, *files.attempts]
+    written = [files.metrics, *files.attempts]
     notes, recipe, total = [], None, None
     about = read_json(folder / "about.json")  # of a run of another trainer: `task`, `total` steps, `checkpoints`
     try:
@@ -228,7 +212,7 @@ def read(folder: Path) -> Run:
         total = about.get("total")
         if not about:
             notes.append(f"{files.config.name} cannot be read, another version may have written it: {error.what}")
-    history = [per_token(step, recipe) for step in read_history(*metrics)]
+    history = [metrics.per_token(step, recipe) for step in metrics.read_history(*written)]
     alive = _alive(files.lock)
     place = recipe.trainer.save_checkpoint_path if recipe else about.get("checkpoints", checkpoint_dir(folder.name))
     saved = Path(place or "")
@@ -236,7 +220,7 @@ def read(folder: Path) -> Run:
     steps = [*(step.step for step in history), checkpoint.step if checkpoint else 0]
     done = files.summary.is_file() or bool(total and max(steps) >= total)
     state: State = ("running" if history else "starting") if alive else "finished" if done else "ended early"
-    signs = [file.stat().st_mtime for file in (*metrics, files.log) if file.is_file()]
+    signs = [file.stat().st_mtime for file in (*written, files.log) if file.is_file()]
     return Run(
         folder=folder,
         task=recipe.name if recipe else about.get("task", "unknown recipe"),
@@ -366,8 +350,6 @@ TOOLS, TEMPLATE = "worker.rollout.tools", "data.override_chat_template"
 
 @dataclass(frozen=True)
 class Attempt:
-    """Content and settings of an attempt."""
-
     after_step: int  # the last step before it
     content: dict[str, Any]  # name -> value; None where it cannot be known yet. A changed value makes another run
     settings: dict[str, Any]  # key -> value, for the keys that may change between attempts

@@ -75,7 +75,6 @@ class Evidence:
             self.add(step)
 
     def add(self, step: Step) -> None:
-        """Take in a step."""
         self.history.append(step)
         for name, value in step.data.items():
             is_broken = value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -84,7 +84,6 @@ class Watchdog:
         self._alive_at, self._idle = now, False
 
     def note_step(self, now: float) -> None:
-        """Note a completed step."""
         self.note_output(now)
         self._stepped = True
 

@@ -17,10 +17,11 @@ from recipes.config.variables import CONTROLS
 from recipes.drawing import markdown
 from recipes.engines import versions
 from recipes.engines.verl import upstream
+from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.pointer_selector import config as pointer_selector
 from recipes.settings import flatten
-from recipes.yaml_text import flow
+from recipes.yaml_text import flow, read, shown_path
 
 
 def schema_table() -> str:
@@ -115,17 +116,29 @@ PLACES = {
     "cpu verl": "CPUs: all",
     "cpu vllm": "CPUs: vLLM",
 }
+UPSTREAM = Path(__file__).with_name("upstream.yaml")
+"""Name of a change -> what it gains, and the pull request that would replace it."""
 
 
 def upstream_table() -> str:
-    """Each change for which verl or vLLM has no hook, with its reason, gain and pull request."""
+    """Each change for which verl or vLLM has no hook, with its reason, gain and pull request.
+
+    Raises RecipeError for a change without an entry in upstream.yaml, or an entry without a change.
+    """
+    told = read(UPSTREAM)
+    if alone := told.keys() ^ {each.apply.__name__ for each in upstream.CHANGES}:
+        raise RecipeError(
+            f"a change and its entry go together, and one is alone: {', '.join(sorted(alone))}",
+            where=shown_path(UPSTREAM),
+            fix="give each listed function of recipes/engines/verl/upstream.py one entry of its name",
+        )
     rows = [
         (
             f"`{each.apply.__name__}`" + (", stays" if each.needed else ""),
             PLACES[each.place],
             (inspect.getdoc(each.apply) or "").split("\n\n")[0].replace("\n", " "),
-            each.gain,
-            each.pull_request,
+            told[each.apply.__name__]["gain"],
+            told[each.apply.__name__]["pull_request"],
         )
         for each in upstream.CHANGES
     ]

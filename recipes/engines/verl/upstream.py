@@ -1,7 +1,8 @@
 """Changes inside verl, vLLM and transformers for which they have no hook: one function each.
 
-docs/ARCHITECTURE.md has the list, made from this file, and what a change has to gain. `RECIPES_PATCHES=0` leaves out
-all but those that machines without a GPU need.
+docs/ARCHITECTURE.md has the list and what a change has to gain. What each one gains, and the pull request that would
+replace it, stand in tools/pages/upstream.yaml, which no trainer reads. `RECIPES_PATCHES=0` leaves out all but those
+that machines without a GPU need.
 """
 
 import functools
@@ -22,24 +23,22 @@ without a GPU any that imports verl, and any with vLLM."""
 
 @dataclass(frozen=True)
 class Patch:
-    """A change: where it is made, what it gains, and the pull request that would replace it."""
+    """A change, and where it is made."""
 
     apply: Callable[[], None]
     place: Place
-    gain: str
-    pull_request: str
     needed: bool  # by machines without a GPU
 
 
 CHANGES: list[Patch] = []
 
 
-def change(place: Place, *, gain: str, pull_request: str, needed: bool = False) -> Callable[..., Any]:
+def change(place: Place, *, needed: bool = False) -> Callable[..., Any]:
     """List a function that replaces something upstream; it is called at most once in a process."""
 
     def listed(function: Callable[[], None]) -> Callable[[], None]:
         once = functools.cache(function)
-        CHANGES.append(Patch(once, place, gain, pull_request, needed))
+        CHANGES.append(Patch(once, place, needed))
         return once
 
     return listed
@@ -79,13 +78,7 @@ def _owner(place: str) -> Any:
     return getattr(found, name) if name else found
 
 
-@change(
-    "model",
-    gain="GSM8K with SmolLM2-135M (hidden size 576), 64 x 16: a step of 74 to 120 s, two runs on one H100, became 9 to "
-    "12 s, one run on an H200; Qwen3-4B's sizes with EasyR1's example values: 147.8 s became 94.7",
-    pull_request="verl#3852 (open): take logits in pieces in `logprobs_from_logits_v2` and `entropy_from_logits`; "
-    "accumulate the weight's gradient of `FusedLinearForPPO` in float32 and return entropies in float32.",
-)
+@change("model")
 def log_probabilities() -> None:
     """Without flash-attn verl computes log-probabilities in a Python loop over tokens.
 
@@ -105,11 +98,7 @@ def log_probabilities() -> None:
     _wrap("verl.utils.experimental.torch_functional", "FusedLinearForPPO", head)
 
 
-@change(
-    "model",
-    gain="without it a model with a head of its own (Qwen2.5-7B) fails under FSDP2: the kernels get a sharded weight",
-    pull_request="verl#7427 (open): keep `lm_head` out of `_select_fsdp2_wrap_targets` where fused kernels are on.",
-)
+@change("model")
 def head_in_root() -> None:
     """verl's fused kernels read the weight of the head without calling the head, which FSDP2 gathers at its call.
 
@@ -126,11 +115,7 @@ def head_in_root() -> None:
     _wrap("verl.utils.fsdp_utils", "_select_fsdp2_wrap_targets", without_head)
 
 
-@change(
-    "model",
-    gain="without it neither vLLM nor transformers load the model that a run with adapters saves",
-    pull_request="Merge adapters into the weights that `FSDPCheckpointManager` writes as `hf_model`.",
-)
+@change("model")
 def merged_adapters() -> None:
     """verl saves a model with adapters under peft's names, with the weights that are not adapted.
 
@@ -148,13 +133,7 @@ def merged_adapters() -> None:
     _wrap("verl.utils.checkpoint.fsdp_checkpoint_manager", "get_fsdp_full_state_dict", gather_merged)
 
 
-@change(
-    "model",
-    gain="without it, of two runs on one machine with a Ray cluster each, one takes the other's sockets, and a run "
-    "whose vLLM failed hangs until the watchdog ends it",
-    pull_request="Put the cluster's address into `VERL_RAY_JOB_ID`; let verl's registry of rollouts take a client, and "
-    "`BucketedWeightSender` poll its socket's monitor and the receiver's call while it waits.",
-)
+@change("model")
 def client_of_this_cluster() -> None:
     """verl names the socket for weights by Ray's job, and every new cluster gives its first job the same id; verl's
     sender of weights waits for each acknowledgement without a limit.
@@ -167,12 +146,7 @@ def client_of_this_cluster() -> None:
     base._ROLLOUT_REGISTRY["vllm", "async"] = "recipes.engines.verl.vllm_client.WatchfulServerAdapter"
 
 
-@change(
-    "model",
-    gain="2,048 responses of 80 to 300 tokens in 12 passes: 1.44 s of processor time became 0.19, once in each update "
-    "and once for each kind of log-probability, where a step of SmolLM2-135M's 1,024 responses takes 12 s",
-    pull_request="Select rows of jagged tensors in `index_select_tensor_dict` by their values and offsets.",
-)
+@change("model")
 def rows_selected_together() -> None:
     """verl unbinds each column of the whole batch for each pass that it selects rows for.
 
@@ -209,11 +183,7 @@ def _one_row_each(column: Any) -> bool:
     return jagged and column.dim() == 2 and column.is_contiguous() and not column.requires_grad
 
 
-@change(
-    "model",
-    gain="without it every run fails where TRL 1.16 or later is installed",
-    pull_request="Patch TRL's model with a value head in `load_valuehead_model`, which alone makes one.",
-)
+@change("model")
 def no_value_head_of_trl() -> None:
     """Where TRL is installed verl patches its model with a value head, a class that TRL no longer has.
 
@@ -222,11 +192,7 @@ def no_value_head_of_trl() -> None:
     _replace("verl.models.transformers.monkey_patch", "is_trl_available", lambda: False)
 
 
-@change(
-    "driver",
-    gain="1.1 s of a step of 22 s with 2,048 responses on one GPU",
-    pull_request="Return one partition at once in `get_seqlen_balanced_partitions`.",
-)
+@change("driver")
 def one_rank_has_all_rows() -> None:
     """On one GPU verl divides a batch by length into one part.
 
@@ -239,11 +205,7 @@ def one_rank_has_all_rows() -> None:
     _wrap("verl.trainer.ppo.v1.trainer_base", "get_seqlen_balanced_partitions", divide)
 
 
-@change(
-    "server",
-    gain="the other end of `client_of_this_cluster`",
-    pull_request="as there",
-)
+@change("server")
 def name_of_the_receiving_socket() -> None:
     """vLLM's processes read the job's id from a variable that verl's server sets.
 
@@ -266,14 +228,7 @@ def job() -> str:
     return f"{context.get_job_id()}-{address}"
 
 
-@change(
-    "server",
-    gain="256 responses of 1,024 tokens: 8.5 s of processor time in the server became 2.5; GSM8K's generation of 512 "
-    "responses 21.6 and 22.9 s became 11.9 and 11.3, without vLLM's compiler besides; with flat log-probabilities 36 "
-    "to 45 us of the server's processor for a token became 30",
-    pull_request="Ask for `flat_logprobs`, for `detokenize=False` where no `stop` is given, and in vLLM let "
-    "`RequestOutputKind` have a kind that answers at the first token and at the end.",
-)
+@change("server")
 def whole_responses() -> None:
     """verl uses only vLLM's last answer to a request, without its text; vLLM detokenises and answers at each token, and
     makes a dictionary for its log-probability.
@@ -302,12 +257,7 @@ def whole_responses() -> None:
     _wrap("vllm.v1.engine.output_processor:RequestState", "make_request_output", first_and_last)
 
 
-@change(
-    "agent loops",
-    gain="2,048 responses of 48 tokens at most on two CPU cores, this change alone: generation of 36 s became 23, a "
-    "step of 66 s 53",
-    pull_request="Let `_run_prompt` put the rows of its responses in one call, before the prompt's status.",
-)
+@change("agent loops")
 def rows_of_a_prompt_together() -> None:
     """verl puts each response into its queue alone: three requests to the queue's controller, and one to its storage.
 
@@ -321,12 +271,7 @@ def rows_of_a_prompt_together() -> None:
     _replace("verl.trainer.ppo.v1.agent_loop_tq", "list_of_dict_to_tensordict", lambda rows: rows)
 
 
-@change(
-    "driver",
-    gain="without it no line of a dump says which row it belongs to, validations are not paired by question, and with "
-    "a reward that returns a number accuracy is the mean score",
-    pull_request="Let `register_trainer` replace a trainer, or let `trainer_mode` take a class's path.",
-)
+@change("driver")
 def rows_in_dumps() -> None:
     """verl's registry of trainers refuses a second one named `sync`, a name that the trainer compares itself with.
 
@@ -339,12 +284,7 @@ def rows_in_dumps() -> None:
     trainer_base.TRAINER_REGISTRY["sync"] = Trainer
 
 
-@change(
-    "cpu verl",
-    gain="without it no process group is made on a machine without a GPU",
-    pull_request="Leave the device out of `cpu:gloo,<device>:<backend>` where it is the CPU.",
-    needed=True,
-)
+@change("cpu verl", needed=True)
 def one_gloo_for_the_cpu() -> None:
     """verl names the CPU twice on a machine without a GPU, which torch refuses ("Duplicate device type").
 
@@ -358,12 +298,7 @@ def one_gloo_for_the_cpu() -> None:
     _wrap("verl.utils.distributed", "initialize_global_process_group_ray", initialize)
 
 
-@change(
-    "cpu vllm",
-    gain="without it the first weight sync on CPUs fails, or the weights stay as they were",
-    pull_request="vLLM: keep `layer.weight` beside the weights that are packed for oneDNN; pack again after a load.",
-    needed=True,
-)
+@change("cpu vllm", needed=True)
 def linear_weights_that_can_be_replaced() -> None:
     """vLLM repacks each Linear for oneDNN and deletes `layer.weight`, so that a weight sync has nothing to copy into.
 
@@ -378,12 +313,7 @@ def linear_weights_that_can_be_replaced() -> None:
     _replace("vllm.model_executor.layers.utils", "dispatch_cpu_unquantized_gemm", dispatch)
 
 
-@change(
-    "cpu vllm",
-    gain="one start of Python with vLLM's imports less, once on a machine: 10 s of processor time",
-    pull_request="vLLM: inspect a model's class in this process where the platform has no CUDA.",
-    needed=True,
-)
+@change("cpu vllm", needed=True)
 def models_inspected_here() -> None:
     """vLLM starts a new interpreter to look at a model's class, "to avoid initializing CUDA".
 

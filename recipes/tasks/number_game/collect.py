@@ -15,18 +15,8 @@ from PIL.Image import Image, Resampling
 from recipes import pictures
 from recipes.data.rows import IMAGE_MARK, Row, Split, make_row
 from recipes.files import whole_folder
+from recipes.tasks.number_game import rules
 from recipes.tasks.number_game.chromium import ChromiumScreen, check_agreement, run
-from recipes.tasks.number_game.rules import (
-    PATCH,
-    POSITIONS,
-    START,
-    Appearance,
-    Deal,
-    Settings,
-    balanced,
-    parse_deal,
-    points,
-)
 from recipes.tasks.prepare import load_table
 
 RECORD = "episode.json"
@@ -48,18 +38,18 @@ def decoded(data: bytes) -> Image:
 def fitted(data: bytes) -> bytes:
     """A picture as a PNG of whole patches and at most `MOST_TOKENS`, scaled down if need be; such a PNG unchanged."""
     picture = decoded(data)
-    scale = min(1.0, (MOST_TOKENS * PATCH * PATCH / (picture.width * picture.height)) ** 0.5)
-    columns, lines = (max(1, round(side * scale / PATCH)) for side in picture.size)
+    scale = min(1.0, (MOST_TOKENS * rules.PATCH * rules.PATCH / (picture.width * picture.height)) ** 0.5)
+    columns, lines = (max(1, round(side * scale / rules.PATCH)) for side in picture.size)
     while columns * lines > MOST_TOKENS:
         columns, lines = (columns - 1, lines) if columns > lines else (columns, lines - 1)
-    target = columns * PATCH, lines * PATCH
+    target = columns * rules.PATCH, lines * rules.PATCH
     if picture.size == target and picture.format == "PNG":
         return data
     return pictures.encoded(picture.convert("RGB").resize(target, Resampling.LANCZOS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Episode(Appearance):
+class Episode(rules.Appearance):
     """One game to play: its appearance, its split, its number in the split, and its rounds."""
 
     split: str
@@ -68,9 +58,9 @@ class Episode(Appearance):
     taps: tuple[int, ...] = ()  # the cards that the collecting player taps
 
     @property
-    def rounds(self) -> list[Deal]:
+    def rounds(self) -> list[rules.Deal]:
         """The lights and digits of its rounds."""
-        return [parse_deal(code) for code in self.deals]
+        return [rules.parse_deal(code) for code in self.deals]
 
     @property
     def key(self) -> str:
@@ -84,22 +74,22 @@ class Round(NamedTuple):
 
     episode: Episode
     number: int
-    deal: Deal
+    deal: rules.Deal
     image: bytes
     score: int
 
 
-def planned(split: str, size: int, settings: Settings, *, seed: int) -> list[Episode]:
+def planned(split: str, size: int, settings: rules.Settings, *, seed: int) -> list[Episode]:
     """Episodes with `size` rounds in all, balanced over lights and answers; the last one may be shorter."""
     rng = random.Random(f"{seed}/{split}")
-    deals = balanced(split, size, rng)
+    deals = rules.balanced(split, size, rng)
     episodes = []
     for start in range(0, size, settings.rounds):
         part = deals[start : start + settings.rounds]
         appearance = settings.appearance(split, rng)
         codes, taps = tuple(deal.code for deal in part), list[int]()
         for deal in part:
-            wrong = [position for position in POSITIONS if position != deal.answer]
+            wrong = [position for position in rules.POSITIONS if position != deal.answer]
             taps.append(rng.choice(wrong) if rng.random() < MISTAKES else deal.answer)
         number = start // settings.rounds
         episodes.append(Episode(**vars(appearance), split=split, number=number, deals=codes, taps=tuple(taps)))
@@ -124,7 +114,6 @@ class Journal:
         return found
 
     def write(self, episode: Episode, images: Sequence[bytes], scores: Sequence[int]) -> None:
-        """Record a finished episode."""
         with whole_folder(self.folder / episode.key) as draft:
             for index, image in enumerate(images):
                 (draft / f"{index:02d}.png").write_bytes(image)
@@ -159,7 +148,7 @@ def collect(
     def work(screen: ChromiumScreen, episode: Episode) -> None:
         images, scores = list[bytes](), list[int]()
 
-        def tap(deal: Deal, image: bytes, score: int) -> int:
+        def tap(deal: rules.Deal, image: bytes, score: int) -> int:
             images.append(image)
             scores.append(score)
             return episode.taps[len(images) - 1]
@@ -172,13 +161,13 @@ def collect(
     return missing
 
 
-def play_rounds(screen: ChromiumScreen, episode: Episode, tap: Callable[[Deal, bytes, int], int]) -> int:
+def play_rounds(screen: ChromiumScreen, episode: Episode, tap: Callable[[rules.Deal, bytes, int], int]) -> int:
     """Play an episode and return its final score.
 
     `tap` chooses a card, given a round's deal, its screenshot and the score that it shows. Raises RecipeError where the
     page contradicts the rules on a round's light, digits, score or verdict.
     """
-    score = START
+    score = rules.START
     screen.open(episode.rounds, episode)
     for deal in episode.rounds:
         check_agreement(screen, f"{episode.key}: the page shows", screen.deal(), deal)
@@ -187,7 +176,7 @@ def play_rounds(screen: ChromiumScreen, episode: Episode, tap: Callable[[Deal, b
         right = card == deal.answer
         what = f"{episode.key}: card {card} of {deal.code} is"
         check_agreement(screen, what, screen.choose(card), "right" if right else "wrong")
-        score += points(right)
+        score += rules.points(right)
         screen.advance()
     check_agreement(screen, f"{episode.key}: the page's final score is", screen.score(), score)
     return score

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from recipes.engines.checkpoints import EVERYTHING, MODEL, VERL, last_checkpoint
 from recipes.paths import run_dir
 from recipes.preflight import resume
-from recipes.runs.folder import read_changes
+from recipes.runs.folder import RECORD, read_changes
 from tests.mistakes import mistake
 from tests.recipes.engines.test_checkpoints import archive
 from tests.recipes.preflight.conftest import write_rows
@@ -204,9 +204,9 @@ OF_ANOTHER_FORM = '{"attempts": [{"after_step": 0, "content": null, "settings": 
 @pytest.mark.parametrize("text", [None, "{", OF_ANOTHER_FORM])
 def test_checkpoints_without_a_record_are_gone_on_from_only_when_asked(make, text, refused):
     attempt(make())
-    record = resume.folder(make()) / resume.RECORD
+    record = resume.folder(make()) / RECORD
     record.write_text(text) if text else record.unlink()
-    refused(resume.RECORD)
+    refused(RECORD)
     changed = make(ANYWAY)
     assert any("cannot be known" in remark for remark in resume.check_resume(changed).remarks)
     resume.record(changed, resume.start(changed))

@@ -31,7 +31,7 @@ def test_changes_are_made_once_and_not_where_they_are_switched_off(monkeypatch):
     made = []
     monkeypatch.setattr(upstream, "CHANGES", [])
     for name, needed in (("needed", True), ("other", False)):
-        upstream.change("model", gain="", pull_request="", needed=needed)(lambda name=name: made.append(name))
+        upstream.change("model", needed=needed)(lambda name=name: made.append(name))
     monkeypatch.setenv(upstream.SWITCH, "0")
     upstream.apply("model", "server")
     assert made == ["needed"]
