@@ -21,9 +21,6 @@ from recipes.paths import ROOT, split_function
 NAMES = {"verl": ("compute_score",), "easyr1": ("compute_score_batch", "compute_score")}
 """Engine -> functions that it looks for in a reward file if the user names none; the first that exists is taken."""
 SIGNATURES = "compute_score(data_source, solution_str, ground_truth, extra_info=None) or compute_score(reward_inputs)"
-WITH_HELPERS, REWARD_FILE = Path(__file__).with_name("with_helpers.py"), "RECIPES_REWARD_FILE"
-"""verl loads a reward without the files beside it, and as no module. If a reward imports such files, or dataclasses,
-verl loads the file WITH_HELPERS in its place; the environment variable that REWARD_FILE names then holds its path."""
 
 
 class _FromSource(importlib.machinery.SourceFileLoader):
@@ -88,15 +85,6 @@ def find_function(module: ModuleType, location: str, engine: str = "verl") -> Ca
         what = f"the reward file has no function {' or '.join(names)} (it has {', '.join(have) or 'none'})"
         raise RecipeError(what, where=path, fix=f"define {SIGNATURES}, or name another function as file.py:function")
     return found
-
-
-def file_for_verl(path: str) -> tuple[str, dict[str, str]]:
-    """The file that verl loads for a reward file, and the environment variables that this file needs.
-
-    verl leaves a reward out of `sys.modules`, where dataclasses look up their annotations.
-    """
-    helped = files_beside(Path(path)) or "dataclasses" in names_in(Path(path))[0]
-    return (str(WITH_HELPERS), {REWARD_FILE: path}) if helped else (path, {})
 
 
 def files_beside(path: Path) -> dict[str, Path]:

@@ -1,67 +1,67 @@
-"""verl's reward managers with checked answers; verl loads one by `reward.reward_manager.{source,name,module.path}`.
+"""verl's reward function, which calls the user's, and its managers; verl loads both from `pkg://recipes.rewards.verl`.
 
 verl takes whatever a reward returns: NaN becomes an advantage, and a plain number counts as accuracy. Here every answer
 is read by `recipes.rewards.contract`, and an error names the row.
 """
 
+import asyncio
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig, OmegaConf
 from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
-from verl.trainer.ppo import reward
 
 from recipes.dumps import COLUMN, CONVERSATION
 from recipes.rewards.contract import RewardError
-from recipes.rewards.function import Call, RewardFunction, with_turns
+from recipes.rewards.function import Call, RewardFunction, load_function, with_turns
+
+ADDRESS, TOKENIZER = "reward_router_address", "reward_model_tokenizer"
+"""Arguments of a reward that verl gives where a reward model runs."""
 
 
-def checked(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """Wrap a reward, sync or async, for verl: each answer becomes a dict; an answer that breaks the contract raises.
+async def compute_score(path: str, arguments: DictConfig, **given: Any) -> dict[str, Any]:
+    """The answer of the reward at `file.py` or `file.py:function`, which may have any form. Raises RewardError.
 
-    `more` has further arguments of the reward; the recipe's override them.
+    Args:
+        arguments: further arguments of the reward; they override verl's.
+        given: verl's arguments of a response, and those of a reward model.
     """
-    given_by_recipe: Mapping[str, Any] = {}
-    verls = (reward._call_with_kwargs, reward._call_with_kwargs_async)
-    if isinstance(function, functools.partial) and function.func in verls:
-        function, given_by_recipe = function.args[:2]
-    reward_function = RewardFunction(function, {**(more or {}), **given_by_recipe})
+    return await answered(_function(path, arguments, given.get(ADDRESS), given.get(TOKENIZER)), **given)
 
-    def call_of(given: Mapping[str, Any]) -> Call:
-        # verl's DAPO manager gives the row's `extra_info` alone.
-        extra, response = with_turns(given["extra_info"]), given["solution_str"]
-        if conversation := extra.pop(CONVERSATION, None):
-            response = conversation["last_text"]
-            extra |= {name: value for name, value in conversation.items() if name != "last_text"}
-        return Call(given["data_source"], response, given["ground_truth"], extra)
 
-    if reward_function.is_async:
+@functools.lru_cache(maxsize=1)
+def _function(path: str, arguments: DictConfig, address: str | None, tokenizer: Any) -> RewardFunction:
+    plain: Any = OmegaConf.to_container(arguments, resolve=True)
+    return load_function(path, {**({} if address is None else {ADDRESS: address, TOKENIZER: tokenizer}), **plain})
 
-        async def answered_async(**given: Any) -> dict[str, Any]:
-            return (await reward_function.score_async(call_of(given))).as_verl()
 
-        return answered_async
-
-    def answered(**given: Any) -> dict[str, Any]:
-        return reward_function.score(call_of(given)).as_verl()
-
-    return answered
+async def answered(
+    reward: RewardFunction, *, data_source: str, solution_str: str, ground_truth: Any, extra_info: Any, **_: Any
+) -> dict[str, Any]:
+    """A reward's answer to verl's arguments, as verl takes it; of a conversation its last turn is judged."""
+    extra = with_turns(extra_info)  # verl's DAPO manager gives the row's `extra_info` alone
+    if conversation := extra.pop(CONVERSATION, None):
+        solution_str = conversation["last_text"]
+        extra |= {name: value for name, value in conversation.items() if name != "last_text"}
+    call = Call(data_source, solution_str, ground_truth, extra)
+    found = await (reward.score_async(call) if reward.is_async else asyncio.to_thread(reward.score, call))
+    return found.as_verl()
 
 
 class _Checked:
-    """A manager whose reward is `checked`; where a reward model runs, the reward gets its address and tokenizer."""
+    """A manager whose reward is `compute_score`, or one of verl's own, whose answers are checked too."""
 
-    compute_score: Callable[..., Any]
-    reward_router_address: str | None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = ("reward_router_address", "reward_model_tokenizer")
-        judge = {name: getattr(self, name) for name in names if self.reward_router_address is not None}
-        self.compute_score = checked(self.compute_score, judge)
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Callable[..., Any], **judge: Any) -> None:
+        given = config.reward.custom_reward_function
+        if given.path is None:
+            compute_score = functools.partial(answered, RewardFunction(compute_score))
+        else:  # loaded now: until the first response the user may edit the file for another run
+            _function(given.reward_kwargs.path, given.reward_kwargs.arguments, judge.get(ADDRESS), judge.get(TOKENIZER))
+        super().__init__(config, tokenizer, compute_score, **judge)  # type: ignore[call-arg]  # of verl's manager
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Judge one response; of one with calls the model's last turn. Raises RewardError with the row's id."""

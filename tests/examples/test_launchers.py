@@ -68,7 +68,7 @@ def test_the_kits_dry_run_from_a_users_folder(tmp_path):
     for part in (
         "actor_rollout_ref.rollout.n=8",
         "trainer.total_epochs=20",
-        f"reward.custom_reward_function.path={tmp_path}/my_reward.py",
+        f"reward.custom_reward_function.reward_kwargs.path={tmp_path}/my_reward.py",
         f"trainer.default_local_dir={tmp_path}/artifacts/outputs/checkpoints/custom",
         "# rows: train 285 (gsm8k 285); test 15 (gsm8k 15)",
         "# responses per step: 2,048",

@@ -11,7 +11,7 @@ from typing import Any
 from recipes.config import objective
 from recipes.config.checks import require_supported
 from recipes.config.gpus import FUSED_WIDTH, model_shape
-from recipes.config.names import native, verl_defaults
+from recipes.config.names import REWARD, native, verl_defaults
 from recipes.config.rewards import reward_call
 from recipes.config.schema import LAUNCHERS, Recipe, Source, leaves, verl_loss
 from recipes.engines.checkpoints import numbers_variable
@@ -19,8 +19,7 @@ from recipes.engines.cpu import settings
 from recipes.engines.loggers import logger_environment
 from recipes.engines.verl import tools
 from recipes.errors import RecipeError
-from recipes.paths import run_dir, split_function
-from recipes.rewards.loading import file_for_verl
+from recipes.paths import run_dir
 from recipes.settings import flatten, require_resolved
 
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
@@ -267,10 +266,9 @@ def _reward(recipe: Recipe) -> dict[str, Any]:
         "reward.reward_manager.module.path": "pkg://recipes.rewards.verl",
     }
     if call := reward_call(recipe):
-        path, name = split_function(call[0])
-        keys["reward.custom_reward_function.path"] = file_for_verl(path)[0]
-        keys["reward.custom_reward_function.reward_kwargs"] = call[1]
-        keys["reward.custom_reward_function.name"] = name or "compute_score"
+        keys[f"{REWARD}.path"] = "pkg://recipes.rewards.verl"  # calls a reward of any form
+        keys[f"{REWARD}.name"] = "compute_score"
+        keys[f"{REWARD}.reward_kwargs"] = {"path": call[0], "arguments": call[1]}
     if overlong.enable:
         length = overlong.len or max(1, response // DAPO_SHARE)
         keys |= {
@@ -345,7 +343,7 @@ def overrides(recipe: Recipe) -> list[str]:
     return [
         override(name, value, name in known)
         for name, value in sorted(translate(recipe).items())
-        if name in asked or not equal(known.get(name), value)
+        if name in asked or name.startswith(f"{REWARD}.reward_kwargs.") or not equal(known.get(name), value)
     ]
 
 
@@ -414,12 +412,10 @@ def _can_write(folder: Path) -> bool:
 
 def environment(recipe: Recipe, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that the trainer needs besides those it inherits."""
-    call = reward_call(recipe)
     variables = {
         "HYDRA_FULL_ERROR": "1",
         **numbers_variable(recipe.trainer.stop_on_nan, recipe.worker.actor.fsdp.mp_param_dtype == "fp16"),
         **({} if recipe.trainer.patches else {"RECIPES_PATCHES": "0"}),
-        **(file_for_verl(split_function(call[0])[0])[1] if call else {}),
         **tools.environment(recipe),
         **logger_environment(list(recipe.trainer.logger), run_dir(recipe.experiment), environ),
     }

@@ -61,4 +61,5 @@ def test_a_mapping_in_hydras_form_acts():
     words = ["worker.rollout.engine_kwargs={seed:3,a:{b:x}}", "worker.reward.reward_function_kwargs={x: null}"]
     recipe = load("countdown", arguments=words, environ={}, hardware="cpu")
     assert recipe.worker.rollout.engine_kwargs == {"seed": 3, "a": {"b": "x"}}
-    assert "+reward.custom_reward_function.reward_kwargs.x=null" in overrides(recipe), "a null that is asked for"
+    null = "+reward.custom_reward_function.reward_kwargs.arguments.x=null"
+    assert null in overrides(recipe), "a null that is asked for"

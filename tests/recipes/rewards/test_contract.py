@@ -1,15 +1,14 @@
 """Answers of rewards, in every form: taken, or refused by file, row and response."""
 
 import asyncio
-import inspect
 import json
 import pickle
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
@@ -94,9 +93,11 @@ def test_a_reward_that_raises_names_its_line_row_and_response(tmp_path):
 BATCH = "def compute_score(reward_inputs): return [{'overall': len(each['response']), 'accuracy': 0} for each in %s]"
 ONE = "REWARD_TYPE = 'sequential'\ndef compute_score(reward_input): return {'overall': reward_input['response_length']}"
 ASYNC = "async def compute_score(data_source, solution_str, ground_truth, extra_info): return float(len(solution_str))"
+OBJECT = f"class Waits:\n    {ASYNC.replace('compute_score(', '__call__(self, ')}\ncompute_score = Waits()"
+FORMS = [(BATCH % "reward_inputs", 0.0), (ONE, None), (ASYNC, None), (OBJECT, None)]
 
 
-@pytest.mark.parametrize(("source", "accuracy"), [(BATCH % "reward_inputs", 0.0), (ONE, None), (ASYNC, None)])
+@pytest.mark.parametrize(("source", "accuracy"), FORMS)
 @pytest.mark.parametrize("engine", ["verl", "easyr1"])
 def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy, engine):
     (tmp_path / "mine.py").write_text(source)
@@ -104,7 +105,7 @@ def test_every_form_is_called_as_its_engine_calls_it(tmp_path, source, accuracy,
     answers = function.score_all([Call("x", text, "4") for text in ("four", "five!")])
     assert [(answer.score, answer.accuracy) for answer in answers] == [(4.0, accuracy), (5.0, accuracy)]
     if engine == "verl":
-        assert judged(function.function)["reward_score"] == len("it is 4")
+        assert judged(str(tmp_path / "mine.py"))["reward_score"] == len("it is 4")
 
 
 @pytest.mark.parametrize(
@@ -176,24 +177,29 @@ class Tokenizer:
         return "it is 4"
 
 
-def judged(function, manager=CheckedRewardManager, **reward):
-    """One response through verl's reward manager, as a reward worker asks it; it is 4 tokens of at most 4 long."""
-    config = SimpleNamespace(reward=reward)
+def judged(reward, manager=CheckedRewardManager, arguments=None, judge=None, **settings):
+    """One response through verl's reward manager, as a reward worker asks it; it is 4 tokens of at most 4 long.
+
+    `reward` is a user's file, or a function that stands for verl's own; `judge` has a reward model's arguments.
+    """
+    kwargs = {"path": reward, "arguments": arguments or {}}
+    own = {"path": "pkg://recipes.rewards.verl", "name": "compute_score", "reward_kwargs": kwargs}
+    own = {"path": None} if callable(reward) else own
+    config = OmegaConf.create({"reward": {"custom_reward_function": own, **settings}})
     row = {"id": "test-17", "data_source": "x", "reward_model": {"ground_truth": "4"}, "extra_info": {}}
     data = DataProto.from_dict(
         tensors={"responses": torch.zeros(1, 4).long(), "attention_mask": torch.ones(1, 8).long()},
         non_tensors={name: np.array([value], dtype=object) for name, value in row.items()},
     )
-    is_async = inspect.iscoroutinefunction(function)
-    call = verl_reward._call_with_kwargs_async if is_async else verl_reward._call_with_kwargs
 
     async def run():
-        return await manager(config, Tokenizer(), partial(call, function, {})).run_single(data)
+        function = verl_reward.get_custom_reward_fn(config) or reward
+        return await manager(config, Tokenizer(), function, **(judge or {})).run_single(data)
 
     return asyncio.run(run())
 
 
-BUFFER = SimpleNamespace(enable=True, len=2, penalty_factor=1.0, log=False)
+BUFFER = {"enable": True, "len": 2, "penalty_factor": 1.0, "log": False}
 LONG = {"reward_kwargs": {"overlong_buffer_cfg": BUFFER, "max_resp_len": 4}}
 
 
@@ -234,6 +240,20 @@ def test_verls_manager_hands_on_what_was_checked():
         with pytest.raises(RewardError) as caught:
             judged(function)
         assert "test-17" in caught.value.where
+
+
+def test_a_reward_gets_plain_arguments_and_a_reward_models(tmp_path):
+    """verl's are OmegaConf's, which `json` does not write."""
+    (tmp_path / "mine.py").write_text(
+        "import json\nSEEN = []\n"
+        "def compute_score(reward_router_address=None, weights=(), **given):\n"
+        "    SEEN.append(reward_router_address)\n"
+        "    return {'score': len(SEEN), 'seen': json.dumps([reward_router_address, weights])}"
+    )
+    judge = {"reward_router_address": "b:1", "reward_model_tokenizer": Tokenizer()}
+    found = [judged(str(tmp_path / "mine.py"), arguments={"weights": [1, {"a": 2}]}, judge=judge) for _ in range(2)]
+    assert [each["reward_score"] for each in found] == [1, 2], "the file is loaded once"
+    assert found[0]["reward_extra_info"]["seen"] == '["b:1", [1, {"a": 2}]]'
 
 
 def test_dapos_penalty_is_of_the_score_and_never_of_the_accuracy():

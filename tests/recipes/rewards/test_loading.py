@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.rewards.loading import file_for_verl, load_reward
+from recipes.rewards.loading import load_reward
 from recipes.tasks.countdown.problems import Problem, rows
 from recipes.tasks.prepare import require_full_marks
 from tests.mistakes import mistake
@@ -35,16 +35,3 @@ def test_a_file_that_changes_within_a_second_is_read_anew(tmp_path):
     for value in (1, 2, 3):  # of the same size
         path.write_text(f"VALUE = {value}\n")
         assert value == load_reward(path).VALUE
-
-
-def test_a_reward_with_dataclasses_is_a_module_in_verls_workers(tmp_path, monkeypatch):
-    """verl's loader leaves it out of `sys.modules`, where dataclasses look up annotations that are texts."""
-    from verl.utils.import_utils import load_extern_object
-
-    path = tmp_path / "reward.py"
-    text = "from __future__ import annotations\nimport dataclasses\n\n@dataclasses.dataclass\nclass A:\n    b: int\n"
-    path.write_text(text)
-    file, variables = file_for_verl(str(path))
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert load_extern_object(file, "A")(1).b == 1

@@ -1,27 +1,35 @@
 """Several rewards as the trainers call them, and rewards that import what lies beside them."""
 
+import asyncio
 import importlib
 import json
 import sys
 
 import pytest
-from verl.utils.import_utils import load_extern_object
+from omegaconf import OmegaConf
+from verl.trainer.ppo.reward import get_custom_reward_fn
 
 from recipes.config import load
 from recipes.engines.verl import translation as verl
 from recipes.rewards import easyr1 as easyr1_reward
 from recipes.rewards import weighted
-from recipes.rewards.loading import file_for_verl
 from recipes.rewards.metrics import logged_parts, reward_metrics
+from recipes.settings import nest
 
 FILE = """
+from __future__ import annotations
 import asyncio
+import dataclasses
 from helper_of_these import HALF
 
 HEAD = 1
 
+@dataclasses.dataclass
+class Half:
+    value: float
+
 def number(data_source, solution_str, ground_truth, extra_info=None):
-    return HALF
+    return Half(HALF).value
 
 def acc(data_source, solution_str, ground_truth, extra_info=None, *, bonus=0.0):
     return {"score": 1.0 + bonus, "acc": True}
@@ -90,20 +98,17 @@ def test_a_reason_that_is_none_sometimes_is_a_part_always(tmp_path):
     assert [weighted.compute_score("x", text, "4", **both)["reason"] for text in ("", "late")] == [None, "4"]
 
 
-def test_verl_loads_a_reward_that_imports_its_helper(path, monkeypatch):
+def test_verl_calls_a_reward_that_imports_its_helper_and_dataclasses(path):
     """By the file's path; what lies in its folder takes no other module's place."""
     path.with_name("colorsys.py").write_text("raise RuntimeError('beside a reward')")
     sys.modules.pop("colorsys", None)
-    place, found = "reward.custom_reward_function", []
+    found = []
     for words in ([f"--reward_func={path}:number"], ["--reward_func", f"{path}:number", f"{path}:acc"]):
-        recipe = load("custom", arguments=words, environ={}, hardware="cpu")
-        keys = verl.translate(recipe)
-        for name, value in file_for_verl(str(path))[1].items():
-            monkeypatch.setenv(name, value)
-        names = {name: f"{place}.reward_kwargs.{name}" for name in ("rewards", "weights")}
-        arguments = {name: keys[key] for name, key in names.items() if key in keys}
-        found.append(load_extern_object(keys[f"{place}.path"], keys[f"{place}.name"])(**CALL, **arguments))
-    assert found == [0.5, {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}]
+        keys = verl.translate(load("custom", arguments=words, environ={}, hardware="cpu"))
+        reward = get_custom_reward_fn(OmegaConf.create(nest(keys)))
+        found.append(asyncio.run(reward(**CALL)))
+    both = {"score": 1.5, "acc": 1.0, "accuracy": 1.0, "reward/number": 0.5, "reward/acc": 1}
+    assert found == [{"score": 0.5}, both]
     importlib.import_module("colorsys")
 
 

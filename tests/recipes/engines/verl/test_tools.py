@@ -19,7 +19,8 @@ from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, load_too
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 from recipes.preflight import tools as preflight
-from recipes.rewards.verl import checked
+from recipes.rewards.function import RewardFunction
+from recipes.rewards.verl import answered
 
 TOOLS = '''
 import functools, sys, time
@@ -230,7 +231,8 @@ def test_the_reward_sees_the_last_turn_and_the_conversation():
 
     facts = {"turns": [], "tool_calls": 1, "last_text": "4"}
     given = {"data_source": "x", "solution_str": "tool #### 24", "ground_truth": "4"}
-    assert checked(reward)(**given, extra_info={"conversation": facts})["score"] == 1.0
+    judged = answered(RewardFunction(reward), **given, extra_info={"conversation": facts})
+    assert asyncio.run(judged)["score"] == 1.0
 
 
 CHATML = "{% for each in messages %}{{ '<|im_start|>' + each.role + '\n' + each.content + '<|im_end|>\n' }}{% endfor %}"
