@@ -105,9 +105,10 @@ def problems(recipe: Recipe) -> Iterator[RecipeError]:
 def remarks(recipe: Recipe) -> Iterator[str]:
     """Remarks on valid settings that do not do what their names suggest.
 
-    These are a KL estimator whose gradient, in the reward or in the loss, is not that of a KL penalty; KL in the reward
-    that is divided by a group's deviation (verl and EasyR1 subtract it, then divide), where the user put it there; and
-    clips that never act.
+    These are a KL estimator whose gradient, in the reward or in the loss, is not that of a KL penalty; KL that went
+    from the loss into the reward, where verl's own `use_kl_loss=False` means none; KL in the reward that is divided by
+    a group's deviation (verl and EasyR1 subtract it, then divide), where the user put it there; and clips that never
+    act.
     """
     algorithm, actor = recipe.algorithm, recipe.worker.actor
     terms: dict[Place, Term | None] = {"reward": kl_in_reward(recipe), "loss": kl_in_loss(recipe)}
@@ -115,6 +116,8 @@ def remarks(recipe: Recipe) -> Iterator[str]:
     for place, estimator in acting.items():
         if gradient := NO_PENALTY.get((estimator, place)):
             yield f"KL in the {place} by {estimator} has {gradient} ({SOURCES}); use {BETTER[place]}"
+    if "reward" in acting and algorithm.use_kl_in_reward is None and recipe.source_of(PLACES_OF_KL[0]).by_user:
+        yield f"without KL in the loss it is in the reward, as in EasyR1; {NO_KL}=true leaves it out"
     divided = algorithm.norm_adv_by_std and algorithm.adv_estimator in BY_DEVIATION
     placed = any(recipe.source_of(key).chosen for key in (NO_KL, *PLACES_OF_KL))
     if "reward" in acting and divided and placed and not algorithm.online_filtering:

@@ -143,8 +143,9 @@ def test_a_key_that_another_decides_is_answered_by_one_line(resolve, arguments, 
 def test_kl_that_is_divided_by_a_groups_deviation_is_remarked_on_where_the_user_put_it_there(resolve):
     for engine in ("verl", "easyr1"):
         assert remarks(resolve(ENGINE=engine)) == []
-        (remark,) = remarks(resolve(ENGINE=engine, USE_KL_LOSS="false"))
-        assert "USE_KL_LOSS" in remark
+        moved, divided = remarks(resolve(ENGINE=engine, USE_KL_LOSS="false"))
+        assert "algorithm.disable_kl=true leaves it out" in moved
+        assert "USE_KL_LOSS" in divided
     for cure in ("USE_KL_LOSS=true", "NORM_ADV_BY_STD=false", "ONLINE_FILTERING=true", "DISABLE_KL=true", "KL_COEF=0"):
         name, _, value = cure.partition("=")
         assert not any(
