@@ -320,3 +320,19 @@ def measure(text: str) -> Measure | None:
     value *= (-1 if sign == "-" else 1) * Fraction(10) ** int(exponent or 0)
     unit = (unit or "").strip()
     return value, UNITS["same"].get(unit, unit), (equation[1] or "").replace(" ", "")
+
+
+# `6kg` for 6 kg; and what makes a number part of more than itself: `3 hours 20 minutes`, `5 or 6 kg`, `negative 5 m`.
+_ATTACHED = re.compile(r"(?<=[0-9])(?=[A-Za-z]+$)")
+_IN_MORE = re.compile(
+    rf"[0-9] ?[^\W\d_]+,?(?: \w{{1,3}})?$|(?:minus|negative|{ANY['units']['minus']})$", re.IGNORECASE
+).search
+
+
+def last_measure(stated: Statement) -> Measure | None:
+    """The last number of a line without a marker with its unit, `It takes 5 hours.`; of a marker, if it is all."""
+    text = _ATTACHED.sub(" ", plain(stated.text)) if len(stated.text) <= LONGEST else ""
+    *_, match = (None, *_RUN.finditer(text))
+    before = text[: match.start()].rstrip() if match else "+"
+    ends = before and (stated.how != "last" or not (before[-1].isalpha() or before[-1] in "=:≈"))
+    return None if match is None or ends or _IN_MORE(before) else measure(text[match.start() :])
