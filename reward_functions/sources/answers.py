@@ -53,7 +53,7 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _NOUNS = [form for noun in ("ans", *WORDS["markers"]["nouns"]) for form in {noun, noun.capitalize(), noun.upper()}]
-_BEFORE = re.compile(r"^(?:[ \t\n*_}]|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on a line of its own
+_BEFORE = re.compile(r"^(?:[ \t\n*_}]|(?<=\n)[-•] +|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on its own line
 _AFTER = re.compile(rf" ?(?:{_SAID['endings']}|(?<=[0-9A-Za-z)])(?:だ|이다|'d[iıuü]r))[.。।]?$")
 _IN_JSON = re.compile(r'(?<!\\)" *[,}]|, *"')
 _END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` or `</answer>`
