@@ -67,12 +67,13 @@ def check_data(recipe: Recipe) -> list[str]:
 WORD = re.compile(r"[\w.]+")
 SHOWN = ("options", "choices", "system", "input", "context", "A", "选项", "image", "image_path")
 """Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's, Alpaca's, C-Eval's."""
+LETTERED = re.compile(r"(?m)^\W{0,3}A ?[.):：、）]")
 CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
 
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
-    parts, marked, hidden, unfilled, unasked = {}, Counter[str](), Counter[str](), 0, 0
+    parts, marked, hidden, unfilled, unasked, places = {}, Counter[str](), Counter[str](), 0, 0, 0
     truths, twofold = dict[tuple[str, int], tuple[int, str]](), dict[tuple[str, int], str]()  # by source and prompt
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
@@ -89,13 +90,15 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
                 asked = str(row.get("data_source")), found.add("", texts, pictures)
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
-                unshown = _hidden(row | {image_key: None}, "\n".join(texts))
+                fields = _fields(row | {image_key: None})
+                unshown = _hidden(fields, "\n".join(texts))
                 hidden.update(unshown)
                 unfilled += not pictures and IMAGE_MARK in "\n".join(texts) and "image" not in str(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
                 if own is None or unshown:
                     continue
+                places += _is_a_place(own, fields["options"] or fields["choices"], "\n".join(texts))
                 truth = hash(_canonical(own)), abbreviated(own)
                 if truths.setdefault(asked, truth)[0] != truth[0]:
                     twofold.setdefault(asked, f"{abbreviated(''.join(texts[-1:]))}: {truths[asked][1]} and {truth[1]}")
@@ -109,6 +112,9 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     for example in [*twofold.values()][:1]:
         fix = "leave the wrong row out, or give one row all right answers where its data source takes a list"
         remarks.append(f"{counted(len(twofold), 'prompt')} with different ground truths, such as {example}; {fix}")
+    if places:
+        what = f"{counted(places, 'ground truth')} that count the options from 0, where prompts name them by letters"
+        remarks.append(f"{what}: a response that chooses a letter is wrong; give the letter or the option's text")
     if unasked:
         remarks.append(f"{counted(unasked, 'prompt')} without a message, or whose last is empty or not the user's")
     if unfilled:
@@ -136,14 +142,25 @@ def _canonical(truth: Any) -> str:
         return str(value).strip()
 
 
-def _hidden(row: dict[str, Any], text: str) -> list[str]:
-    """The columns of `SHOWN` that a row has, its own or those of its file, and that its prompt does not contain."""
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of `SHOWN` of a row, its own or those of its file; what it lacks is an empty text."""
     extra = row.get("extra_info")
     fields = written(extra.get("fields")) if isinstance(extra, dict) else None
     own = {**(fields if isinstance(fields, dict) else {}), **row}
     there = {name: written(own.get(name)) for name in SHOWN}
-    parts = {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
-    return [name for name, value in parts.items() if not all(word in text for word in WORD.findall(str(value)[:999]))]
+    return {name: list(value.values()) if isinstance(value, dict) else value or "" for name, value in there.items()}
+
+
+def _hidden(fields: dict[str, Any], text: str) -> list[str]:
+    """The columns that a row has and that its prompt does not contain."""
+    return [name for name, value in fields.items() if not all(word in text for word in WORD.findall(str(value)[:999]))]
+
+
+def _is_a_place(truth: Any, options: Any, text: str) -> bool:
+    """Whether a truth is the place of an option, as MMLU has it, in a prompt that names options by letters."""
+    number = str(truth)
+    among = isinstance(options, list) and number.isdecimal() and int(number) < len(options)
+    return among and number not in map(str, options) and LETTERED.search(text) is not None
 
 
 def _held(image: Any) -> Any:

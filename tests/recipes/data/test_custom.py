@@ -424,6 +424,18 @@ def test_columns_of_a_recipe_file_count_and_a_template_sees_the_others(tmp_path)
         assert "column image; --image_key image" in remarks
 
 
+def test_truths_that_count_options_are_named_where_prompts_have_letters(tmp_path):
+    """MMLU's form; an option that is that number, or a prompt with numbers, is the user's own choice."""
+    lettered = "{% for each in choices %}{{ 'AB'[loop.index0] }}. {{ each }}\n{% endfor %}"
+    (tmp_path / "letters").write_text("{{ content }}\n" + lettered)
+    (tmp_path / "numbers").write_text("{{ content }} {{ choices | join(' ') }}")
+    for template, choices, said in (("letters", ["x", "y"], 1), ("letters", ["1", "y"], 0), ("numbers", ["x", "y"], 0)):
+        rows = [{"prompt": f"Which, {index}?", "choices": choices, "answer": 1} for index in range(20)]
+        words = ["--answer_key=answer", "--data_source=qa", f"--template={tmp_path / template}"]
+        recipe, _ = prepared("--data", str(write(tmp_path, rows)), *words)
+        assert "\n".join(check_data(recipe)).count("count the options from 0") == said, (template, choices)
+
+
 def test_several_turns_are_for_verl_alone(tmp_path):
     chat = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     path = str(write(tmp_path, [record(0), {**record(1), "prompt": chat}]))
