@@ -24,6 +24,7 @@ from recipes.rewards.contract import ADVICE, Answer, Contract, RewardError
 from recipes.rewards.loading import SIGNATURES, find_function, load_reward
 
 VERL, BATCH, SEQUENTIAL = "verl", "batch", "sequential"
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 EASYR1_LENGTH = "easyr1_length"
 """Argument of a weighted sum, which hands EasyR1's `response_length` on to rewards of EasyR1's forms."""
 
@@ -51,6 +52,7 @@ class RewardFunction:
         parameters = inspect.signature(function).parameters
         self._of_trl = "completions" in parameters
         self._named = None if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else set(parameters)
+        self._needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in NAMED]
         self._takes_length = EASYR1_LENGTH in parameters
         sequential = sequential or getattr(function, "__globals__", {}).get("REWARD_TYPE") == SEQUENTIAL
         self.form = VERL if self._of_trl else _form(function, self.arguments, sequential)
@@ -149,6 +151,11 @@ class RewardFunction:
     def _of_verl(self, call: Call) -> dict[str, Any]:
         if self._of_trl:
             given = _as_trl(call)
+            for name in self._needed:
+                if name not in given and name not in self.arguments:
+                    what = f"the reward takes {name}, and no row has it: rows have {', '.join(given)}"
+                    fix = f"give {name} a default, or the data a column of that name"
+                    raise RewardError(what, where=self.contract.where(call.response), fix=fix)
             return {name: given[name] for name in given if not self._named or name in self._named} | self.arguments
         given = {"data_source": call.data_source, "solution_str": call.response, "ground_truth": call.ground_truth}
         if self._takes_length:

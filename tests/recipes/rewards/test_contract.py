@@ -165,6 +165,8 @@ def test_trls_reward_gets_texts_or_messages_and_columns_and_answers_with_a_list_
         with pytest.raises(RewardError, match="the reward returned"):
             of_trl(lambda completions, answer=answer, **columns: answer)
     assert of_trl(lambda completions, solution, **_: np.array([float(solution[0] is None)], dtype=np.float32)) == 1.0
+    with pytest.raises(RewardError, match="takes completion_ids, and no row has it: rows have .*level"):
+        of_trl(lambda completions, completion_ids, **columns: [1.0], fields={"level": 3})
     with pytest.raises(RewardError):  # a row that the custom-task kit did not make
         RewardFunction(reward).score(Call("mine", "4", "4", {}))
 
