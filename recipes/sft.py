@@ -51,7 +51,7 @@ from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
-from recipes.settings import flatten, merge, validated
+from recipes.settings import flatten, merge, refuse_two_values, validated
 from recipes.yaml_text import parse, read
 
 SETTINGS = paths.CONFIGS / "sft" / "settings.yaml"
@@ -113,14 +113,17 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     groups = {name.split(".")[0] for name in keys} - {"data", "trainer"}
     settings = [each for each in variable_settings(environ) if each.path in OF_TRAINER]
     recipes_own = {name: text for name, text in environ.items() if name not in {each.spelled for each in settings}}
-    typed, given = [_of_trainer(each) for each in settings], []
+    typed, given, stated = [_of_trainer(each) for each in settings], [], list(settings)
     files, others = split_overlays(arguments)
     for each in read_arguments(others):
         name = each.key.lstrip("+")
         known = name in keys or name.startswith(free) or name.split(".")[0] in groups
         is_trainers = known and name != "engine" and not name.startswith(OF_BOTH)  # `engine` alone is the recipe's key
-        if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
-            typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
+        path = next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None)
+        setting = Setting(path or name, each.text, Source("argument", " ".join(each.words)), each.words[0])
+        stated += [setting] * (path is not None or is_trainers)
+        if path:
+            typed.append(_of_trainer(setting))
         elif is_trainers:
             needed = NEEDED.get(name, "")
             fix = INSTEAD.get(name) or ("" if needed in each.text else f"give {needed} too")
@@ -133,6 +136,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
             typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
         else:
             given.append(each)
+    refuse_two_values(stated)
     words = dict.fromkeys(each.words for each in given)  # once, where an option sets several keys
     recipe = load(task, arguments=[*files, *(word for each in words for word in each)], environ=recipes_own)
     return composed(recipe, typed, given, files)

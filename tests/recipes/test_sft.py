@@ -72,6 +72,23 @@ def test_a_value_that_no_training_can_have_is_named_as_it_was_typed(words, envir
     assert where in mistake(lambda: sft.plan("gsm8k", words, {**TINY, **environ})).where
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--lr", "1e-3", "worker.actor.optim.lr=1e-4"],
+        ["--max_steps", "5", "trainer.total_training_steps=7"],
+        ["--train_batch_size", "32", "data.train_batch_size=16"],
+        ["trainer.total_epochs=9", "--epochs", "2"],
+        ["data.max_length=98", "data.max_length=99"],
+    ],
+)
+def test_two_values_of_one_key_are_refused(words):
+    error = mistake(lambda: sft.plan("gsm8k", words, TINY))
+    assert all(word in error.where for word in words)
+    alike = sft.plan("gsm8k", ["--lr", "1e-3", "worker.actor.optim.lr=1e-3"], TINY)
+    assert alike.settings.optim.lr == 1e-3
+
+
 def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
     """A plan over rows with these worked answers."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
