@@ -27,7 +27,8 @@ from recipes import paths, usage
 from recipes.config import Recipe, load, tasks
 from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
-from recipes.config.resolve import MODEL
+from recipes.config.resolve import MODEL, replaced
+from recipes.config.rewards import reward_call
 from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
@@ -44,6 +45,7 @@ from recipes.paths import relative_to_cwd
 from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
+from recipes.preflight.reward import check_reward
 from recipes.preflight.tools import prompt_schemas
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
@@ -201,6 +203,16 @@ def remarks(recipe: Recipe) -> list[str]:
     return [*recipe.resolution.notes, *([waiting] if later else [])]
 
 
+def reward_remarks(recipe: Recipe) -> list[str]:
+    """What the check of the reward says of the training rows, whose worked answers it tries; nothing stops here."""
+    if reward_call(recipe) is None or not rows_are_here(recipe):
+        return []
+    try:
+        return check_reward(replaced(recipe, {"data.val_files": []}, "a warm start validates on none"))
+    except RecipeError as error:
+        return [f"the training after the warm start would stop: {error.what}"]
+
+
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
     """The keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
     keys = {
@@ -289,11 +301,16 @@ def counted(chosen: Plan, rows: int, long: int) -> str:
     return f"{rows:,} worked answers, {left_out}, {steps:,} updates{more}"
 
 
+def rows_are_here(recipe: Recipe) -> bool:
+    """Return whether all files of training rows are on this machine."""
+    files = recipe.data.train_files
+    return all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
+
+
 def try_rows(chosen: Plan) -> str:
     """The line on the rows without writing them; it says so where rows or tokenizer are not on this machine."""
-    files, model = chosen.recipe.data.train_files, chosen.settings.model
-    there = all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
-    if not there or local_model(model.tokenizer_path or model.path) is None:
+    model = chosen.settings.model
+    if not rows_are_here(chosen.recipe) or local_model(model.tokenizer_path or model.path) is None:
         return "note: worked answers are not counted: the rows or the model's tokenizer are not on this machine yet"
     kept, long = worked_rows(chosen)
     return counted(chosen, len(kept), long)
@@ -334,6 +351,8 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     chosen = with_data(chosen, console.print)
     with lock_run(chosen.experiment) as files:
         rows, long = write_rows(chosen)
+        for remark in reward_remarks(chosen.recipe):
+            console.print(f"note: {remark}")
         console.print(counted(chosen, rows, long))
         steps = steps_of(chosen, rows)
         # verl saves at this step, if it reaches it
@@ -441,6 +460,8 @@ def main(
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             print(f"# {try_rows(chosen)}")
+            for remark in reward_remarks(chosen.recipe):
+                print(f"# note: {remark}")
             if chosen.recipe.resolution.planned_gpus is None:
                 check_gpus(chosen.recipe)
             return

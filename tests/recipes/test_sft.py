@@ -248,3 +248,8 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
     assert "models/gsm8k_sft" in again.stderr
+
+
+def test_a_worked_answer_that_the_reward_does_not_pay_is_named(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["So it is.\n#### 9", "#### 8"])
+    assert sft.reward_remarks(chosen.recipe)[-1].startswith("1 of 2 tried solutions earn less")
