@@ -90,6 +90,7 @@ class Mistakes:
 
     def __init__(self, columns: Columns = Columns()) -> None:
         self.columns = columns
+        self.notes: list[str] = []  # on what is no mistake
         self._count = 0
         self._listed: list[tuple[Place, RecipeError]] = []
 

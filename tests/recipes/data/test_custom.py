@@ -264,6 +264,18 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
+def test_a_system_prompt_that_does_not_act_is_noted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = [{"role": "system", "content": "My own."}]
+    asked = [[*own[: index % 4], {"role": "user", "content": f"question {index}"}] for index in range(40)]
+    write(tmp_path, [{**record(index), "prompt": chat} for index, chat in enumerate(asked)], "mine.jsonl")
+    (tmp_path / "s.txt").write_text("Think first.")
+    note = "note: 30 rows have a system message of their own"
+    for _ in ("converted", "found again"):
+        assert note in prepared("--data", "mine.jsonl", "--system_prompt", "s.txt")[1]
+    assert note not in prepared("--data", "mine.jsonl")[1]
+
+
 def test_the_tiny_models_limit_rises_to_the_longest_prompt_of_both_files(file, tmp_path):
     write(tmp_path, [{**record(99), "prompt": "Make " + "9" * 200}], "val.jsonl")
     for words, longest in ((), 48), (("--val_data", "val.jsonl"), 109):
