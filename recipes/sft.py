@@ -33,7 +33,7 @@ from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
-from recipes.data.rows import IMAGE_MARK
+from recipes.data.rows import IMAGE_MARK, place_of
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
@@ -246,24 +246,21 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
     )
     schemas = prompt_schemas(chosen.recipe)
     template = {**data.apply_chat_template_kwargs, **({"tools": schemas} if schemas else {})}
-    kept, long = [], 0
+    kept, long, rows, lacking = [], 0, 0, list[str]()
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
         pictures = chosen.recipe.data.image_key
         there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
-            worked = (row.get("extra_info") or {}).get(WORKED)
+            worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
                 what, fix = f"row {number} has an image, and a warm start imitates texts", "train with GRPO alone"
                 raise RecipeError(what, where=file, fix=fix)
             answer = messages_of(worked)
             if not answer:
-                raise RecipeError(
-                    f"row {number} has no worked answer, which a warm start imitates",
-                    where=f"{file}: extra_info.{WORKED}",
-                    fix=f"give each row a response as the model should write it in the column {WORKED!r}, a text or "
-                    "messages of assistant and tool, or train with GRPO alone",
-                )
+                lacking.append(place_of(row.get("extra_info")) or f"row {number} of {file}")
+            if lacking:
+                continue
             messages = [*row["prompt"], *answer]
             try:
                 whole, _ = answer_spans(tokenizer, messages, template)
@@ -278,6 +275,13 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
                 long += 1
             else:
                 kept.append({"messages": packed(messages)} | ({"tools": json.dumps(schemas)} if schemas else {}))
+    if lacking:
+        raise RecipeError(
+            f"{len(lacking):,} of {rows:,} rows have no worked answer, which a warm start imitates",
+            where=f"the first: {lacking[0]}, {WORKED}",
+            fix=f"give each row a response as the model should write it in the column {WORKED!r}, a text or "
+            "messages of assistant and tool, or train with GRPO alone",
+        )
     if not kept:
         what = f"no row is at most {chosen.longest} tokens long"
         fix = "raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller"

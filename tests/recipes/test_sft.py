@@ -89,11 +89,15 @@ def test_two_values_of_one_key_are_refused(words):
     assert alike.settings.optim.lr == 1e-3
 
 
-def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
+def written(
+    tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", fields=None, **columns
+) -> sft.Plan:
     """A plan over rows with these worked answers."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     facts = {"data_source": "gsm8k", "prompt": prompt, "ground_truth": "8", "ability": "math"}
-    extra = [{"split": "train", "index": index, "solution": text} for index, text in enumerate(solutions)]
+    extra = [
+        {"split": "train", "index": index, "solution": text, **(fields or {})} for index, text in enumerate(solutions)
+    ]
     rows = [make_row(**facts, extra_info=each) | columns for each in extra]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
@@ -123,14 +127,21 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     [
         ("<image>5 + 3?", [], "#### 8", "image"),
         ("5 + 3?", [{"bytes": b"\x89PNG"}], "#### 8", "image"),
-        ("5 + 3?", [], None, "worked"),
     ],
 )
-def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
+def test_images_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
     chosen = written(tmp_path, monkeypatch, [solution], prompt, images=images)
     error = mistake(lambda: sft.write_rows(chosen), "train.parquet")
     assert mistake(lambda: sft.try_rows(chosen), "train.parquet").what == error.what, "a dry run says it, too"
     assert all(part in error.what for part in ("row 0", what))
+
+
+def test_rows_without_worked_answers_are_counted_and_the_first_is_named(tmp_path, monkeypatch):
+    for fields, first in ({}, "row 1 of "), ({"file": "my.jsonl", "line": 7}, "line 7 of my.jsonl"):
+        chosen = written(tmp_path, monkeypatch, ["#### 8", None, None], fields=fields)
+        for call in (sft.write_rows, sft.try_rows):
+            error = mistake(lambda call=call, chosen=chosen: call(chosen), f"the first: {first}")
+            assert "2 of 3 rows have no worked answer" in error.what
 
 
 QWEN3 = (
