@@ -46,7 +46,7 @@ from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
 from recipes.preflight.reward import check_reward
-from recipes.preflight.tools import prompt_schemas
+from recipes.preflight.tools import calls_without_tools, prompt_schemas
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
@@ -203,14 +203,17 @@ def remarks(recipe: Recipe) -> list[str]:
     return [*recipe.resolution.notes, *([waiting] if later else [])]
 
 
-def reward_remarks(recipe: Recipe) -> list[str]:
-    """What the check of the reward says of the training rows, whose worked answers it tries; nothing stops here."""
-    if reward_call(recipe) is None or not rows_are_here(recipe):
+def row_remarks(recipe: Recipe) -> list[str]:
+    """Remarks on the worked answers, and what the check of the reward says, which tries them; nothing stops here."""
+    if not rows_are_here(recipe):
         return []
+    remarks = calls_without_tools(recipe)
+    if reward_call(recipe) is None:
+        return remarks
     try:
-        return check_reward(replaced(recipe, {"data.val_files": []}, "a warm start validates on none"))
+        return remarks + check_reward(replaced(recipe, {"data.val_files": []}, "a warm start validates on none"))
     except RecipeError as error:
-        return [f"the training after the warm start would stop: {error.what}"]
+        return [*remarks, f"the training after the warm start would stop: {error.what}"]
 
 
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -355,7 +358,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     chosen = with_data(chosen, console.print)
     with lock_run(chosen.experiment) as files:
         rows, long = write_rows(chosen)
-        for remark in reward_remarks(chosen.recipe):
+        for remark in row_remarks(chosen.recipe):
             console.print(f"note: {remark}")
         console.print(counted(chosen, rows, long))
         steps = steps_of(chosen, rows)
@@ -464,7 +467,7 @@ def main(
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             print(f"# {try_rows(chosen)}")
-            for remark in reward_remarks(chosen.recipe):
+            for remark in row_remarks(chosen.recipe):
                 print(f"# note: {remark}")
             if chosen.recipe.resolution.planned_gpus is None:
                 check_gpus(chosen.recipe)

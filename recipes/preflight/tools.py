@@ -57,6 +57,23 @@ def check_tools(recipe: Recipe) -> list[str]:
     return lines
 
 
+def calls_without_tools(recipe: Recipe) -> list[str]:
+    """A remark on worked answers that call tools, where the recipe names none, in verl's keys either."""
+    if recipe.worker.rollout.tools or any("multi_turn" in name for name in recipe.verl):
+        return []
+    infos = [row.get("extra_info") for row in _first_rows(recipe, ["extra_info"])]
+    given = [info.get("solution") for info in infos if isinstance(info, dict)]  # EasyR1's may be a text
+    calling = sum(any(turn.get(TOOL_CALLS) for turn in messages_of(each)) for each in given if isinstance(each, list))
+    what = f"{calling} of the first {len(given)} solutions call tools, which no prompt shows; --tools FILE names them"
+    return [what] if calling else []
+
+
+def _first_rows(recipe: Recipe, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The first `MOST_ROWS` rows of each data file that is on this machine."""
+    files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
+    return [row for file in files for row in islice(read_rows(file, columns, MOST_ROWS), MOST_ROWS)]
+
+
 def prompt_schemas(recipe: Recipe) -> list[dict[str, Any]] | None:
     """The tools as the template of a prompt gets them; None where the recipe has none."""
     settings = tool_settings(recipe)
@@ -139,8 +156,7 @@ def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Exampl
     tokenizer = chat_tokenizer(str(folder), given_template(recipe), trust_remote_code=model.trust_remote_code)
     kind, arguments = model_config(local_model(model.model_path)).get("model_type"), template_arguments(recipe)
     rules = Rules(tokenizer, tools, *lengths, model_type=kind, template_arguments=arguments)
-    files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
-    rows = [row for file in files for row in islice(read_rows(file, ["prompt", "extra_info"]), MOST_ROWS)]
+    rows = _first_rows(recipe, ["prompt", "extra_info"])
     of_data = _calls_of_data(rows, rules)
     example: Example = next(iter([*examples, *of_data]), (tools.schemas[0]["function"]["name"], {}))
     prompt, where = rows[0]["prompt"] if rows else [QUESTION], str(recipe.data.override_chat_template or folder)

@@ -15,9 +15,11 @@ from verl.trainer.sft_trainer import create_sft_dataset
 
 from recipes import sft
 from recipes.config import load
+from recipes.config.resolve import replaced
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
 from recipes.paths import ROOT
+from recipes.preflight.data_files import check_data
 from recipes.runs import folder
 from tests.mistakes import mistake
 
@@ -263,4 +265,15 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
 
 def test_a_worked_answer_that_the_reward_does_not_pay_is_named(tmp_path, monkeypatch):
     chosen = written(tmp_path, monkeypatch, ["So it is.\n#### 9", "#### 8"])
-    assert sft.reward_remarks(chosen.recipe)[-1].startswith("1 of 2 tried solutions earn less")
+    assert sft.row_remarks(chosen.recipe)[-1].startswith("1 of 2 tried solutions earn less")
+
+
+def test_calls_of_tools_that_no_prompt_shows_are_noted(tmp_path, monkeypatch):
+    call = {"function": {"name": "add", "arguments": '{"a": 5}'}}
+    turns = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "8"}]
+    solution = [*turns, {"role": "assistant", "content": "#### 8"}]
+    recipe = written(tmp_path, monkeypatch, [solution] * 2).recipe
+    note = "2 of the first 2 solutions call tools, which no prompt shows"
+    training = replaced(recipe, {"data.rollout_batch_size": 2, "data.val_files": []}, "a test")
+    for remarks in (sft.row_remarks(recipe), check_data(training)):
+        assert [each.startswith(note) for each in remarks].count(True) == 1
