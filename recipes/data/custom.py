@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, cast
 
@@ -248,6 +248,14 @@ class _Part:
                 row["extra_info"]["solution"] = messages_of(row["extra_info"]["solution"])
             yield row, rest, shown
 
+    def differing(self) -> str:
+        """The first column, apart from those that are used, that has several texts; empty where none has."""
+        values: dict[str, set[str]] = {}
+        for name, value in chain.from_iterable((rest or {}).items() for _, rest, _ in self._all()):
+            if isinstance(value, str) and name != self._truth:
+                values.setdefault(name, set()).add(value)
+        return next((name for name, found in values.items() if len(found) > 1), "")
+
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
         """Yield the rows where `mask` is true, ready to be written."""
         for index, (row, rest, shown) in enumerate(compress(self._all(), mask)):
@@ -320,11 +328,15 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         shared = train.prompts.shared_with(test.prompts.keys(validates))
         if all(shared) or not any(validates):
             side = ", here that of the validation data" if conversion.val else ""
+            fix = "add records with other prompts and images, or give other validation data with --val_data"
+            if differing := train.prompts.different == 1 and train.differing():
+                shown = f"--template FILE shows it, with {{{{ content }}}} and {{{{ {differing} }}}} in the file"
+                fix = f"the column {differing} differs, which no prompt shows: {shown}; or {fix}"
             raise RecipeError(
                 f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
                 f"train and validate: the minimum is two, and a prompt or an image is on one side only{side}",
                 where=", ".join(map(str, (*conversion.train, *conversion.val))),
-                fix="add records with other prompts and images, or give other validation data with --val_data",
+                fix=fix,
             )
         most_images = max(train.most_images, test.most_images)
         made_from = {path.name: digest for path, digest in conversion.digests.items()}

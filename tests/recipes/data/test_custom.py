@@ -264,6 +264,18 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
+def test_one_instruction_for_all_rows_names_the_column_that_differs(tmp_path):
+    alpaca = [
+        {"n": i, "instruction": "Add.", "input": f"{i} and 1", "output": str(i), "data_source": "qa"} for i in range(9)
+    ]
+    columns = Columns("instruction", "output")
+    fix = mistake(lambda: made(Conversion((write(tmp_path, alpaca),), columns=columns))).fix
+    assert fix.startswith("the column input differs")
+    assert "--template FILE shows it, with {{ content }} and {{ input }}" in fix
+    same = [{**each, "input": ""} for each in alpaca]
+    assert "input" not in mistake(lambda: made(Conversion((write(tmp_path, same),), columns=columns))).fix
+
+
 def test_a_system_prompt_that_does_not_act_is_noted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = [{"role": "system", "content": "My own."}]
