@@ -125,6 +125,10 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("1 / 0", "fails at import: ZeroDivisionError"),
         ("import sys; sys.exit(2)", "fails at import: SystemExit"),
         ('def f(x: int, /):\n    "F.\\n\\nArgs:\\n    x: x"', "arguments by name, and x takes none"),
+        (
+            'from typing import Any\ndef f(x: int, y: Any):\n    "F.\\n\\nArgs:\\n    x: x\\n    y: y"',
+            "its parameter y has a",
+        ),
         ("def f() -> int:\n    'F.'", "a model reads a text, and it returns int"),
         ("from __future__ import annotations\ndef f() -> list[str]:\n    'F.'", "it returns list.str"),
         ('import io\ndef f(x: io.BytesIO):\n    "F.\\n\\nArgs:\\n    x: x"', "f can be no tool: Unable to generate"),
