@@ -345,12 +345,9 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
-    earlier: dict[str, list[Setting]] = {}
+    refuse_two_values(settings := list(settings))
     for setting in settings:
         path, value = setting.path, _typed(schema, setting)
-        for other in earlier.setdefault(path, []):
-            _refuse_two_values(other, setting)
-        earlier[path].append(setting)
         leaf = open_leaf(schema, path)
         if leaf is not None:
             inner = path.removeprefix(f"{leaf}.")
@@ -372,12 +369,17 @@ def _typed(schema: type[BaseModel], setting: Setting) -> Any:
     return parse(setting.value) if leaf is None or leaf.is_open else parse_as(setting.value, leaf.field.annotation)
 
 
-def _refuse_two_values(one: Setting, other: Setting) -> None:
-    two_ways = other.source.by_user or (one.source == other.source and one.spelled != other.spelled)
-    if one.source.layer == other.source.layer and one.value != other.value and two_ways:
-        first, second = (setting.spelled or setting.path for setting in (one, other))
-        what = f"{one.path} is {one.value!r} as {first}, but {other.value!r} as {second}"
-        raise RecipeError(what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two")
+def refuse_two_values(settings: Iterable[Setting]) -> None:
+    """Raise RecipeError where one layer gives a key two values, as `merge` does."""
+    earlier: dict[str, list[Setting]] = {}
+    for other in settings:
+        for one in earlier.setdefault(other.path, []):
+            two_ways = other.source.by_user or (one.source == other.source and one.spelled != other.spelled)
+            if one.source.layer == other.source.layer and one.value != other.value and two_ways:
+                first, second = (setting.spelled or setting.path for setting in (one, other))
+                what = f"{one.path} is {one.value!r} as {first}, but {other.value!r} as {second}"
+                raise RecipeError(what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two")
+        earlier[other.path].append(other)
 
 
 Schema = TypeVar("Schema", bound=BaseModel)

@@ -27,12 +27,13 @@ from recipes import paths, usage
 from recipes.config import Recipe, load, tasks
 from recipes.config.checks import of_another_kind
 from recipes.config.names import verl_package
-from recipes.config.resolve import MODEL
+from recipes.config.resolve import MODEL, replaced
+from recipes.config.rewards import reward_call
 from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
-from recipes.data.rows import IMAGE_MARK
+from recipes.data.rows import IMAGE_MARK, place_of
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
@@ -44,14 +45,15 @@ from recipes.paths import relative_to_cwd
 from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
-from recipes.preflight.tools import prompt_schemas
+from recipes.preflight.reward import check_reward
+from recipes.preflight.tools import calls_without_tools, prompt_schemas
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
 from recipes.runs.summary import any_launcher, typed_variables
 from recipes.runs.supervise import supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
-from recipes.settings import flatten, merge, validated
+from recipes.settings import flatten, merge, refuse_two_values, validated
 from recipes.yaml_text import parse, read
 
 SETTINGS = paths.CONFIGS / "sft" / "settings.yaml"
@@ -113,14 +115,17 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
     groups = {name.split(".")[0] for name in keys} - {"data", "trainer"}
     settings = [each for each in variable_settings(environ) if each.path in OF_TRAINER]
     recipes_own = {name: text for name, text in environ.items() if name not in {each.spelled for each in settings}}
-    typed, given = [_of_trainer(each) for each in settings], []
+    typed, given, stated = [_of_trainer(each) for each in settings], [], list(settings)
     files, others = split_overlays(arguments)
     for each in read_arguments(others):
         name = each.key.lstrip("+")
         known = name in keys or name.startswith(free) or name.split(".")[0] in groups
         is_trainers = known and name != "engine" and not name.startswith(OF_BOTH)  # `engine` alone is the recipe's key
-        if path := next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None):
-            typed.append(_of_trainer(Setting(path, each.text, Source("argument", " ".join(each.words)))))
+        path = next((path for path, key in OF_TRAINER.items() if each.key in (path, key)), None)
+        setting = Setting(path or name, each.text, Source("argument", " ".join(each.words)), each.words[0])
+        stated += [setting] * (path is not None or is_trainers)
+        if path:
+            typed.append(_of_trainer(setting))
         elif is_trainers:
             needed = NEEDED.get(name, "")
             fix = INSTEAD.get(name) or ("" if needed in each.text else f"give {needed} too")
@@ -133,6 +138,7 @@ def plan(task: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Pla
             typed.append(f"++{name}={each.text}" if name.startswith(free) else f"{each.key}={each.text}")
         else:
             given.append(each)
+    refuse_two_values(stated)
     words = dict.fromkeys(each.words for each in given)  # once, where an option sets several keys
     recipe = load(task, arguments=[*files, *(word for each in words for word in each)], environ=recipes_own)
     return composed(recipe, typed, given, files)
@@ -197,6 +203,19 @@ def remarks(recipe: Recipe) -> list[str]:
     return [*recipe.resolution.notes, *([waiting] if later else [])]
 
 
+def row_remarks(recipe: Recipe) -> list[str]:
+    """Remarks on the worked answers, and what the check of the reward says, which tries them; nothing stops here."""
+    if not rows_are_here(recipe):
+        return []
+    remarks = calls_without_tools(recipe)
+    if reward_call(recipe) is None:
+        return remarks
+    try:
+        return remarks + check_reward(replaced(recipe, {"data.val_files": []}, "a warm start validates on none"))
+    except RecipeError as error:
+        return [*remarks, f"the training after the warm start would stop: {error.what}"]
+
+
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:
     """The keys that the supervised trainer takes from the recipe; the model is built as GRPO's actor is."""
     keys = {
@@ -230,24 +249,21 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
     )
     schemas = prompt_schemas(chosen.recipe)
     template = {**data.apply_chat_template_kwargs, **({"tools": schemas} if schemas else {})}
-    kept, long = [], 0
+    kept, long, rows, lacking = [], 0, 0, list[str]()
     files = chosen.recipe.data.train_files
     for file in [files] if isinstance(files, str) else files:
         pictures = chosen.recipe.data.image_key
         there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
-            worked = (row.get("extra_info") or {}).get(WORKED)
+            worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
                 what, fix = f"row {number} has an image, and a warm start imitates texts", "train with GRPO alone"
                 raise RecipeError(what, where=file, fix=fix)
             answer = messages_of(worked)
             if not answer:
-                raise RecipeError(
-                    f"row {number} has no worked answer, which a warm start imitates",
-                    where=f"{file}: extra_info.{WORKED}",
-                    fix=f"give each row a response as the model should write it in the column {WORKED!r}, a text or "
-                    "messages of assistant and tool, or train with GRPO alone",
-                )
+                lacking.append(place_of(row.get("extra_info")) or f"row {number} of {file}")
+            if lacking:
+                continue
             messages = [*row["prompt"], *answer]
             try:
                 whole, _ = answer_spans(tokenizer, messages, template)
@@ -262,6 +278,13 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
                 long += 1
             else:
                 kept.append({"messages": packed(messages)} | ({"tools": json.dumps(schemas)} if schemas else {}))
+    if lacking:
+        raise RecipeError(
+            f"{len(lacking):,} of {rows:,} rows have no worked answer, which a warm start imitates",
+            where=f"the first: {lacking[0]}, {WORKED}",
+            fix=f"give each row a response as the model should write it in the column {WORKED!r}, a text or "
+            "messages of assistant and tool, or train with GRPO alone",
+        )
     if not kept:
         what = f"no row is at most {chosen.longest} tokens long"
         fix = "raise MAX_RESPONSE_LENGTH or MAX_PROMPT_LENGTH, and data.max_token_len_per_gpu where it is smaller"
@@ -285,11 +308,16 @@ def counted(chosen: Plan, rows: int, long: int) -> str:
     return f"{rows:,} worked answers, {left_out}, {steps:,} updates{more}"
 
 
+def rows_are_here(recipe: Recipe) -> bool:
+    """Return whether all files of training rows are on this machine."""
+    files = recipe.data.train_files
+    return all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
+
+
 def try_rows(chosen: Plan) -> str:
     """The line on the rows without writing them; it says so where rows or tokenizer are not on this machine."""
-    files, model = chosen.recipe.data.train_files, chosen.settings.model
-    there = all(Path(file).is_file() for file in ([files] if isinstance(files, str) else files))
-    if not there or local_model(model.tokenizer_path or model.path) is None:
+    model = chosen.settings.model
+    if not rows_are_here(chosen.recipe) or local_model(model.tokenizer_path or model.path) is None:
         return "note: worked answers are not counted: the rows or the model's tokenizer are not on this machine yet"
     kept, long = worked_rows(chosen)
     return counted(chosen, len(kept), long)
@@ -330,6 +358,8 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     chosen = with_data(chosen, console.print)
     with lock_run(chosen.experiment) as files:
         rows, long = write_rows(chosen)
+        for remark in row_remarks(chosen.recipe):
+            console.print(f"note: {remark}")
         console.print(counted(chosen, rows, long))
         steps = steps_of(chosen, rows)
         # verl saves at this step, if it reaches it
@@ -437,6 +467,8 @@ def main(
             print(OmegaConf.to_yaml(chosen.settings))
             print(script(command(chosen), {}))
             print(f"# {try_rows(chosen)}")
+            for remark in row_remarks(chosen.recipe):
+                print(f"# note: {remark}")
             if chosen.recipe.resolution.planned_gpus is None:
                 check_gpus(chosen.recipe)
             return

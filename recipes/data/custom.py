@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, cast
 
@@ -192,6 +192,7 @@ class _Part:
         self.prompts = Prompts(conversion.seed)
         self.most_images = 0
         self.files: pictures.Files = {}
+        self.own_system = 0  # rows where the conversion's system message does not act
         self._of_verl = False  # whether some rows have verl's columns, and keep their own
         self._with_calls = False  # whether some worked answers are messages: then all are
         self._whole, self._truth = whole_columns, conversion.columns.ground_truth
@@ -223,6 +224,7 @@ class _Part:
                 marked.append(record.place)
             self.most_images = max(self.most_images, len(shown))
             self.prompts.add(record.data_source, (message["content"] for message in row["prompt"]), shown)
+            self.own_system += bool(system) and record.messages[0]["role"] == "system"
             self._of_verl |= finished is not None
             self._with_calls |= isinstance(record.solution, list)
             for name, value in record.rest.items():
@@ -245,6 +247,14 @@ class _Part:
             if self._with_calls and rest is not None:
                 row["extra_info"]["solution"] = messages_of(row["extra_info"]["solution"])
             yield row, rest, shown
+
+    def differing(self) -> str:
+        """The first column, apart from those that are used, that has several texts; empty where none has."""
+        values: dict[str, set[str]] = {}
+        for name, value in chain.from_iterable((rest or {}).items() for _, rest, _ in self._all()):
+            if isinstance(value, str) and name != self._truth:
+                values.setdefault(name, set()).add(value)
+        return next((name for name, found in values.items() if len(found) > 1), "")
 
     def rows(self, mask: Iterable[bool], split: str, *, with_images: bool) -> Iterator[Row]:
         """Yield the rows where `mask` is true, ready to be written."""
@@ -318,14 +328,21 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
         shared = train.prompts.shared_with(test.prompts.keys(validates))
         if all(shared) or not any(validates):
             side = ", here that of the validation data" if conversion.val else ""
+            fix = "add records with other prompts and images, or give other validation data with --val_data"
+            if differing := train.prompts.different == 1 and train.differing():
+                shown = f"--template FILE shows it, with {{{{ content }}}} and {{{{ {differing} }}}} in the file"
+                fix = f"the column {differing} differs, which no prompt shows: {shown}; or {fix}"
             raise RecipeError(
                 f"{len(train.prompts):,} records with {train.prompts.different:,} different prompts are not enough to "
                 f"train and validate: the minimum is two, and a prompt or an image is on one side only{side}",
                 where=", ".join(map(str, (*conversion.train, *conversion.val))),
-                fix="add records with other prompts and images, or give other validation data with --val_data",
+                fix=fix,
             )
         most_images = max(train.most_images, test.most_images)
         made_from = {path.name: digest for path, digest in conversion.digests.items()}
+        notes = mistakes.notes
+        if own := train.own_system + (test.own_system if test is not train else 0):
+            notes.append(f"{own:,} rows have a system message of their own, which the file of --system_prompt leaves")
 
         def split(name: str, part: _Part, mask: list[bool], dropped: int) -> Split:
             facts = {
@@ -335,7 +352,7 @@ def convert(conversion: Conversion, folder: Path, command: str) -> list[Manifest
                 "command": command,
                 "seed": conversion.seed,
                 "settings": {"files": made_from, "val_share": None if conversion.val else conversion.val_share},
-                "counts": {"most_images": most_images, "data_sources": part.prompts.sources(mask)},
+                "counts": {"most_images": most_images, "data_sources": part.prompts.sources(mask), "notes": notes},
                 "dropped": {HELD_OUT: dropped} if dropped else {},
             }
             rows = part.rows(mask, name, with_images=most_images > 0)
@@ -531,7 +548,7 @@ def _summary(train: Manifest, test: Manifest, folder: Path, conversion: Conversi
     if held_out := train.dropped.get(HELD_OUT):
         shared = "have a prompt or an image of the validation data and were left out"
         lines.append(f"note: {held_out} training rows {shared}")
-    return lines
+    return [*lines, *(f"note: {note}" for note in train.counts.get("notes", ()))]
 
 
 def is_to_make(recipe: Recipe) -> bool:

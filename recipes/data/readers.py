@@ -90,6 +90,7 @@ class Mistakes:
 
     def __init__(self, columns: Columns = Columns()) -> None:
         self.columns = columns
+        self.notes: list[str] = []  # on what is no mistake
         self._count = 0
         self._listed: list[tuple[Place, RecipeError]] = []
 
@@ -343,6 +344,7 @@ def _unmapped(there: list[str], columns: Columns) -> RecipeError | None:
 def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
     """Yield every record of an array, or of a file with a record on each line, whatever its suffix.
 
+    An object alone, on one line or several, may hold the records: as its only list of objects, or it is one itself.
     Lines are streamed and each mistake is noted; an array is read whole, and a mistake in its JSON ends the file.
     """
     with path.open("rb") as file:
@@ -352,6 +354,20 @@ def read_json(path: Path, mistakes: Mistakes) -> Iterator[tuple[Place, Any]]:
             for array in _parsed(file.read(), Place(str(path), 1), mistakes):
                 yield from ((Place(str(path), number, "record"), record) for number, record in enumerate(array, 1))
             return
+        lines = (line.removeprefix(BOM).lstrip() for line in file if line.strip())
+        alone = [next(lines, b"")[:1], next(lines, b"")[:1]] != [b"{", b"{"]  # not JSON lines
+        file.seek(0)
+        for value in _parsed(file.read(), Place(str(path), 1), Mistakes()) if alone else []:
+            fields = value if isinstance(value, dict) and mistakes.columns.prompt not in value else {}
+            held = [name for name, each in fields.items() if isinstance(each, list) and {*map(type, each)} == {dict}]
+            if len(held) == 1:
+                mistakes.notes.append(f"{path.name} is one object, whose field {held[0]} holds the rows")
+                rows = enumerate(value[held[0]], 1)
+                yield from ((Place(str(path), number, "record"), record) for number, record in rows)
+            else:
+                yield Place(str(path), 1), value
+            return
+        file.seek(0)
         for number, line in enumerate(file, 1):
             place = Place(str(path), number)
             if text := line.strip().removesuffix(b",").removeprefix(BOM):

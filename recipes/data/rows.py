@@ -201,6 +201,12 @@ def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: in
             yield from batch.to_pylist()
 
 
+def place_of(extra_info: Any) -> str:
+    """The line of the user's file that a row was converted from, `line 3 of my.jsonl`; empty where it is not known."""
+    known = isinstance(extra_info, dict) and {"file", "line"} <= extra_info.keys()
+    return f"line {extra_info['line']} of {extra_info['file']}" if known else ""
+
+
 def structured(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as both engines hand them to the chat template: every `<image>` a part of its own."""
     return [{**message, "content": _parts(message["content"])} for message in messages]

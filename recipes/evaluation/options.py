@@ -50,7 +50,7 @@ class Options:
     temperature: Annotated[float | None, _option("temperature", help="of sampling; 0: greedy")] = None
     top_p: Annotated[float | None, _option("top_p", help="size of the nucleus")] = None
     max_tokens: Annotated[int | None, _option("max_tokens", help="longest response", min=1)] = None
-    seed: Annotated[int, _option("seed", help="of sampling and of the bootstrap", min=0)] = 0
+    seed: Annotated[int | None, _option("seed", help="of sampling and of the bootstrap", min=0)] = None
     filter_out: Annotated[Path | None, _option("filter_out", help="analyse: write the data that give a signal")] = None
     api_base: Annotated[str, _option("api_base", help="OpenAI-compatible server, such as http://host:8000/v1")] = ""
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""

@@ -110,6 +110,17 @@ OF_TRAINING_ALONE, AS_TRAINED = (tuple(table("read_by.yaml")[name]) for name in 
 """Beginnings of keys that shape answers, or scores, in training alone; and of those that an evaluation has as a run."""
 
 
+TWINS = {
+    "rollout_n": "worker.rollout.n",
+    "temperature": "worker.rollout.temperature",
+    "top_p": "worker.rollout.top_p",
+    "max_tokens": "data.max_response_length",
+    "seed": "worker.rollout.seed",
+    "tensor_parallel_size": "worker.rollout.tensor_parallel_size",
+}
+"""Option -> the recipe's key of the same quantity."""
+
+
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
     recipe = _recipe(options)
@@ -121,6 +132,11 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         what = "a server renders and parses calls in its own way, not in that of the training"
         fix = "leave it out: vLLM in this process calls the tools as the trainer does"
         raise RecipeError(what, where="--api_base, with worker.rollout.tools", fix=fix)
+    for option, path in TWINS.items():
+        own, source = getattr(options, option), recipe.source_of(path)
+        if own is not None and source.layer == "argument" and own != recipe.value(path):
+            what = f"{path} is {own} as --{option}, but {recipe.value(path)} by the {source}"
+            raise RecipeError(what, where=f"--{option}; {source}", fix="give one of the two")
     typed = {path: str(source) for path, source in recipe.sources.items() if source.by_user}
     acting = {source for path, source in typed.items() if path.replace("+", "").startswith(OF_EVALUATION)}
     unread = [source for source in dict.fromkeys(typed.values()) if source not in acting]
@@ -147,7 +163,7 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         top_p=_given(options.top_p, rollout.top_p),
         top_k=rollout.top_k,
         max_tokens=_given(options.max_tokens, recipe.data.max_response_length),
-        seed=options.seed,
+        seed=_given(options.seed, 0),
     )
     subjects = _subjects(options, recipe)
     if not options.data:
@@ -202,9 +218,7 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel, c
         return []  # of another version, or of another schema
     if run.name != recipe.name:
         return []
-    typed = {"temperature": "worker.rollout.temperature", "top_p": "worker.rollout.top_p"}
-    typed |= {"max_tokens": "data.max_response_length"}
-    asked = [path for option, path in typed.items() if getattr(options, option) is not None]
+    asked = [path for option, path in TWINS.items() if getattr(options, option) is not None]
     if not (recipe.worker.rollout.tools and run.worker.rollout.tools):
         asked += ["worker.rollout.tool_", "worker.rollout.max_t"]  # they mean nothing without tools
     ours, theirs = (flatten(each.model_dump()) for each in (recipe, run))

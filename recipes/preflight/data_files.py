@@ -22,7 +22,7 @@ from recipes.errors import RecipeError, abbreviated, counted, first_line
 from recipes.model_files import PROCESSORS, local_model, positions
 from recipes.preflight.child import ask
 from recipes.preflight.model import fast_tokenizer, given_template
-from recipes.preflight.tools import prompt_schemas
+from recipes.preflight.tools import calls_without_tools, prompt_schemas
 from recipes.written import written
 
 
@@ -61,7 +61,7 @@ def check_data(recipe: Recipe) -> list[str]:
         what = f"data.rollout_batch_size {recipe.data.rollout_batch_size} is larger than the {used} training rows"
         fix = f"set ROLLOUT_BATCH_SIZE and GLOBAL_BATCH_SIZE to {most} or less" if most else "take fewer GPUs"
         raise recipe.error(what, fix, "data.rollout_batch_size")
-    return _remarks_on_prompts(recipe)
+    return [*_remarks_on_prompts(recipe), *calls_without_tools(recipe)]
 
 
 WORD = re.compile(r"[\w.]+")

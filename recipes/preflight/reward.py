@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from recipes.config import Recipe
 from recipes.config.rewards import functions, is_own, is_weighted, reward_call, shown_reward
-from recipes.data.rows import read_rows, row_count
+from recipes.data.rows import place_of, read_rows, row_count
 from recipes.engines.columns import answer_column
 from recipes.engines.worked_answers import last_text
 from recipes.errors import RecipeError, did_you_mean
@@ -174,6 +174,7 @@ def try_reward(
     scores, seconds = list[float](), list[float]()
     full_marks: list[bool] = []  # of rows with gold answers and a stated accuracy: one is fully right
     is_better: dict[str, list[bool]] = defaultdict(list)  # data source -> gold scores more than an empty response
+    poor: list[tuple[str, bool]] = []  # row of each worked answer, and whether another form of a gold answer earns more
     reasons: set[str] = set()  # why gold answers are not right, as our rewards say it
     begin = time.monotonic()
     for row in rows:
@@ -187,6 +188,11 @@ def try_reward(
         empty, answers = judged[""], [judged[response] for response in gold]
         if answers:
             is_better[str(row.data_source or "the data")].append(max(each.score for each in answers) > empty.score)
+            info = row.extra_info or {}
+            if gold[0] == last_text(info.get("solution")) and gold[0] not in gold_answers(row)[1:]:  # not the truth
+                wrong = max(judged[response].score for response in INVALID_RESPONSES)
+                place = place_of(info) or f"row {info.get('index') if row.row is None else row.row}"
+                poor.append((place, _is_poor(answers, wrong)))
             if empty.accuracy is not None:
                 full_marks.append(any(is_right(answer.accuracy) for answer in answers))
                 reasons |= set() if full_marks[-1] else {str(answers[0].parts.get("reason", ""))}
@@ -202,7 +208,20 @@ def try_reward(
             fix="give a reward for this data, or name the data's own by --data_source or --reward_func, with "
             "examples/custom_task/train.sh",
         )
-    return _remarks(scores, is_better, seconds[1:])  # the first call may import something
+    remarks = _remarks(scores, is_better, seconds[1:])  # the first call may import something
+    if worse := [place for place, is_poor in poor if is_poor]:
+        what = f"{len(worse)} of {len(poor)} tried solutions earn less than the full score, the first in {worse[0]}"
+        remarks.append(f"{what}: a wrong answer, or one in a form that the reward does not read")
+    return remarks
+
+
+def _is_poor(answers: list[Answer], wrong: float) -> bool:
+    """Return whether the first answer is not right and another is: as they state it, or by the score of a `wrong` one.
+
+    A right response may earn less than another by its form or its length.
+    """
+    rights = [each.score > wrong if each.accuracy is None else is_right(each.accuracy) for each in answers]
+    return not rights[0] and any(rights)
 
 
 def _judge(function: RewardFunction, engine: str, filter_key: str, row: Call, response: str) -> Answer:
@@ -262,9 +281,8 @@ def _check_sources(
         numbers = [int(named[1]) if (named := _ROW.match(problem)) else 0 for problem in problems]
         lines = {}  # of the user's file that the rows, counted from 1, were converted from
         for number, row in enumerate(islice(read_rows(file, ["extra_info"]), max(numbers)), 1):
-            extra = row.get("extra_info") or {}
-            if number in numbers and {"file", "line"} <= extra.keys():
-                lines[number] = f"line {extra['line']} of {extra['file']}; "
+            if number in numbers and (place := place_of(row.get("extra_info"))):
+                lines[number] = f"{place}; "
         more = [lines.get(number, "") + problem for number, problem in zip(numbers[1:], problems[1:], strict=True)]
         what = "\n  ".join([f"the reward cannot judge this data: {problems[0]}", *more])
         raise RecipeError(what, where=lines.get(numbers[0], "") + file, fix=FIX_ROWS if numbers[0] else FIX_MACHINE)

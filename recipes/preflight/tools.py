@@ -14,7 +14,7 @@ from typing import Any
 from recipes.config import Recipe, path_keys
 from recipes.config.names import template_arguments
 from recipes.data.lengths import chat_tokenizer
-from recipes.data.rows import read_rows
+from recipes.data.rows import place_of, read_rows
 from recipes.engines.verl.tools import Tools, load_tools, schemas_of, tool_settings
 from recipes.engines.worked_answers import TOOL_CALLS, messages_of
 from recipes.errors import RecipeError
@@ -57,6 +57,23 @@ def check_tools(recipe: Recipe) -> list[str]:
     return lines
 
 
+def calls_without_tools(recipe: Recipe) -> list[str]:
+    """A remark on worked answers that call tools, where the recipe names none, in verl's keys either."""
+    if recipe.worker.rollout.tools or any("multi_turn" in name for name in recipe.verl):
+        return []
+    infos = [row.get("extra_info") for row in _first_rows(recipe, ["extra_info"])]
+    given = [info.get("solution") for info in infos if isinstance(info, dict)]  # EasyR1's may be a text
+    calling = sum(any(turn.get(TOOL_CALLS) for turn in messages_of(each)) for each in given if isinstance(each, list))
+    what = f"{calling} of the first {len(given)} solutions call tools, which no prompt shows; --tools FILE names them"
+    return [what] if calling else []
+
+
+def _first_rows(recipe: Recipe, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The first `MOST_ROWS` rows of each data file that is on this machine."""
+    files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
+    return [row for file in files for row in islice(read_rows(file, columns, MOST_ROWS), MOST_ROWS)]
+
+
 def prompt_schemas(recipe: Recipe) -> list[dict[str, Any]] | None:
     """The tools as the template of a prompt gets them; None where the recipe has none."""
     settings = tool_settings(recipe)
@@ -83,17 +100,18 @@ def try_tools(recipe: Recipe) -> tuple[list[str], list[dict[str, Any]]]:
     loaded = load_tools(settings.file)
     tools = Tools(loaded, settings)
     examples = [example for tool in loaded for example in documented(tool.name, tool.fn)]
+    tried = [(f"example of {name}", (name, arguments)) for name, arguments in examples]
     lines = [f"tool {json.dumps(schema['function'], ensure_ascii=False)}" for schema in tools.schemas]
     if folder := fast_tokenizer(recipe):
         with refusals(str(recipe.data.override_chat_template or folder)):
-            examples += render(recipe, tools, folder, examples)
-    for name, arguments in examples:
+            tried += [(f"solution of {row}", call) for row, call in render(recipe, tools, folder, examples)]
+    for origin, (name, arguments) in tried:
         answer = tools.call(name, json.dumps(arguments)).result()
         if answer.failed:
-            what = f"the example of {name}, {json.dumps(arguments)}, fails: {answer.text}"
-            raise RecipeError(what, where=settings.file, fix="mend the tool, or its example")
+            what = f"the call of {name} in the {origin}, {json.dumps(arguments)}, fails: {answer.text}"
+            raise RecipeError(what, where=settings.file, fix=f"mend the tool, or the {origin}")
         lines.append(f"{name} {json.dumps(arguments, ensure_ascii=False)} answers {answer.text!r}")
-    untried = {tool.name: None for tool in loaded} | dict(examples)
+    untried = {tool.name: None for tool in loaded} | dict(call for _, call in tried)
     names = [name for name, arguments in untried.items() if arguments is None]
     lines += [f"{name} is not tried: its docstring has no example, such as >>> {name}(...)" for name in names]
     return lines, tools.schemas
@@ -131,29 +149,29 @@ def documented(name: str, function: Any) -> list[Example]:
     return found
 
 
-def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Example]) -> list[Example]:
-    """Check a conversation with a call on the first prompt of the data; return calls of the data's worked answers."""
+def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Example]) -> list[tuple[str, Example]]:
+    """Check a conversation with a call on the first prompt of the data; return calls of worked answers, with rows."""
     from recipes.engines.verl.conversation import Rules
 
     model, lengths = recipe.worker.actor.model, (recipe.data.max_prompt_length, recipe.data.max_response_length)
     tokenizer = chat_tokenizer(str(folder), given_template(recipe), trust_remote_code=model.trust_remote_code)
     kind, arguments = model_config(local_model(model.model_path)).get("model_type"), template_arguments(recipe)
     rules = Rules(tokenizer, tools, *lengths, model_type=kind, template_arguments=arguments)
-    files = [key.path for key in path_keys(recipe) if key.kind == "data" and Path(key.path).is_file()]
-    rows = [row for file in files for row in islice(read_rows(file, ["prompt", "extra_info"]), MOST_ROWS)]
+    rows = _first_rows(recipe, ["prompt", "extra_info"])
     of_data = _calls_of_data(rows, rules)
-    example: Example = next(iter([*examples, *of_data]), (tools.schemas[0]["function"]["name"], {}))
+    calls: list[Example] = [*examples, *(call for _, call in of_data), (tools.schemas[0]["function"]["name"], {})]
     prompt, where = rows[0]["prompt"] if rows else [QUESTION], str(recipe.data.override_chat_template or folder)
     _check_schemas(prompt, rules, where)
-    _check_conversation(prompt, example, rules, stop_tokens(folder, {}), where)
+    _check_conversation(prompt, calls[0], rules, stop_tokens(folder, {}), where)
     return of_data
 
 
-def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
-    """The first call of each tool in worked answers that are conversations."""
-    found: dict[str, dict[str, Any]] = {}
+def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[tuple[str, Example]]:
+    """The first call of each tool in worked answers that are conversations, with its row."""
+    found: dict[str, tuple[str, Example]] = {}
     for row in rows:
         solution = (row.get("extra_info") or {}).get("solution")
+        place = place_of(row.get("extra_info")) or "a row"
         for turn in messages_of(solution) if isinstance(solution, list) else []:
             calls = [call.get("function") or call for call in turn.get(TOOL_CALLS) or []]  # templates read both
             tokens = rules.tokenizer.encode(turn["content"], add_special_tokens=False)
@@ -162,9 +180,10 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[Example]:
                 if not call.get("name") or "arguments" not in call:
                     fix = 'write {"function": {"name": ..., "arguments": {...}}}, or in worker.rollout.tool_format'
                     what = f"a call of a worked answer cannot be read: {call.get('arguments', call)}"
-                    raise RecipeError(what, where=f"extra_info.solution: {turn['content'][:60]!r}", fix=fix)
-                found.setdefault(call["name"], written(call["arguments"]))  # servers write arguments as text
-    return list(found.items())
+                    raise RecipeError(what, where=f"solution of {place}: {turn['content'][:60]!r}", fix=fix)
+                example = call["name"], written(call["arguments"])  # servers write arguments as text
+                found.setdefault(call["name"], (place, example))
+    return list(found.values())
 
 
 def _read(rules: Any, tokens: list[int]) -> list[Any]:

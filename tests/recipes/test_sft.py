@@ -15,9 +15,11 @@ from verl.trainer.sft_trainer import create_sft_dataset
 
 from recipes import sft
 from recipes.config import load
+from recipes.config.resolve import replaced
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import make_row
 from recipes.paths import ROOT
+from recipes.preflight.data_files import check_data
 from recipes.runs import folder
 from tests.mistakes import mistake
 
@@ -72,11 +74,32 @@ def test_a_value_that_no_training_can_have_is_named_as_it_was_typed(words, envir
     assert where in mistake(lambda: sft.plan("gsm8k", words, {**TINY, **environ})).where
 
 
-def written(tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", **columns) -> sft.Plan:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--lr", "1e-3", "worker.actor.optim.lr=1e-4"],
+        ["--max_steps", "5", "trainer.total_training_steps=7"],
+        ["--train_batch_size", "32", "data.train_batch_size=16"],
+        ["trainer.total_epochs=9", "--epochs", "2"],
+        ["data.max_length=98", "data.max_length=99"],
+    ],
+)
+def test_two_values_of_one_key_are_refused(words):
+    error = mistake(lambda: sft.plan("gsm8k", words, TINY))
+    assert all(word in error.where for word in words)
+    alike = sft.plan("gsm8k", ["--lr", "1e-3", "worker.actor.optim.lr=1e-3"], TINY)
+    assert alike.settings.optim.lr == 1e-3
+
+
+def written(
+    tmp_path, monkeypatch, solutions: list[str | None], prompt: str = "5 + 3?", fields=None, **columns
+) -> sft.Plan:
     """A plan over rows with these worked answers."""
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     facts = {"data_source": "gsm8k", "prompt": prompt, "ground_truth": "8", "ability": "math"}
-    extra = [{"split": "train", "index": index, "solution": text} for index, text in enumerate(solutions)]
+    extra = [
+        {"split": "train", "index": index, "solution": text, **(fields or {})} for index, text in enumerate(solutions)
+    ]
     rows = [make_row(**facts, extra_info=each) | columns for each in extra]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     return sft.plan("gsm8k", [], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
@@ -106,14 +129,21 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     [
         ("<image>5 + 3?", [], "#### 8", "image"),
         ("5 + 3?", [{"bytes": b"\x89PNG"}], "#### 8", "image"),
-        ("5 + 3?", [], None, "worked"),
     ],
 )
-def test_images_and_rows_without_worked_answers_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
+def test_images_are_refused(tmp_path, monkeypatch, prompt, images, solution, what):
     chosen = written(tmp_path, monkeypatch, [solution], prompt, images=images)
     error = mistake(lambda: sft.write_rows(chosen), "train.parquet")
     assert mistake(lambda: sft.try_rows(chosen), "train.parquet").what == error.what, "a dry run says it, too"
     assert all(part in error.what for part in ("row 0", what))
+
+
+def test_rows_without_worked_answers_are_counted_and_the_first_is_named(tmp_path, monkeypatch):
+    for fields, first in ({}, "row 1 of "), ({"file": "my.jsonl", "line": 7}, "line 7 of my.jsonl"):
+        chosen = written(tmp_path, monkeypatch, ["#### 8", None, None], fields=fields)
+        for call in (sft.write_rows, sft.try_rows):
+            error = mistake(lambda call=call, chosen=chosen: call(chosen), f"the first: {first}")
+            assert "2 of 3 rows have no worked answer" in error.what
 
 
 QWEN3 = (
@@ -231,3 +261,19 @@ def test_the_supervised_trainer_makes_a_model_and_never_replaces_one(tmp_path):
     again = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
     assert "models/gsm8k_sft" in again.stderr
+
+
+def test_a_worked_answer_that_the_reward_does_not_pay_is_named(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["So it is.\n#### 9", "#### 8"])
+    assert sft.row_remarks(chosen.recipe)[-1].startswith("1 of 2 tried solutions earn less")
+
+
+def test_calls_of_tools_that_no_prompt_shows_are_noted(tmp_path, monkeypatch):
+    call = {"function": {"name": "add", "arguments": '{"a": 5}'}}
+    turns = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "8"}]
+    solution = [*turns, {"role": "assistant", "content": "#### 8"}]
+    recipe = written(tmp_path, monkeypatch, [solution] * 2).recipe
+    note = "2 of the first 2 solutions call tools, which no prompt shows"
+    training = replaced(recipe, {"data.rollout_batch_size": 2, "data.val_files": []}, "a test")
+    for remarks in (sft.row_remarks(recipe), check_data(training)):
+        assert [each.startswith(note) for each in remarks].count(True) == 1

@@ -32,6 +32,8 @@ AT_ONCE = 64
 MOST_HANGING = 256
 """Calls that go on beyond their time, whose threads Python cannot end, with which a process calls no tool any more."""
 CUT = "... (cut)"
+PARAMETERS = "function.parameters.properties."
+"""Place of a tool's parameters in its schema."""
 UNREADABLE = ""
 """Name of a call that a parser found and could not read; its arguments say why."""
 
@@ -106,8 +108,14 @@ def _made(name: str, function: Callable[..., Any], file: str, made: Callable[...
         return made(function)
     except Exception as error:
         code = getattr(inspect.unwrap(function), "__code__", None)
-        what = f"the function {name} can be no tool: {' '.join(str(error).split())}"
+        said, named = " ".join(str(error).split()), ""
+        place = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else ""
+        if place.startswith(PARAMETERS):  # verl's schema, in which a parameter has a type
+            named = place.removeprefix(PARAMETERS).partition(".")[0]
+            said = f"its parameter {named} has a type that a schema cannot name, such as Any"
+        what = f"the function {name} can be no tool: {said}"
         fix = "give each parameter a type and a line `name: text` under Args:, return str, or begin the name with _"
+        fix = f"give {named} one of str, int, float, bool, list, dict, Literal[...] or an Enum" if named else fix
         raise RecipeError(what, where=f"{file}:{code.co_firstlineno}" if code else file, fix=fix) from error
 
 

@@ -264,6 +264,30 @@ def test_the_trainer_gets_finished_rows_and_the_user_the_counts(file, tmp_path):
     assert load(str(tmp_path / "config.yaml"), environ={}, hardware="cpu").data == recipe.data
 
 
+def test_one_instruction_for_all_rows_names_the_column_that_differs(tmp_path):
+    alpaca = [
+        {"n": i, "instruction": "Add.", "input": f"{i} and 1", "output": str(i), "data_source": "qa"} for i in range(9)
+    ]
+    columns = Columns("instruction", "output")
+    fix = mistake(lambda: made(Conversion((write(tmp_path, alpaca),), columns=columns))).fix
+    assert fix.startswith("the column input differs")
+    assert "--template FILE shows it, with {{ content }} and {{ input }}" in fix
+    same = [{**each, "input": ""} for each in alpaca]
+    assert "input" not in mistake(lambda: made(Conversion((write(tmp_path, same),), columns=columns))).fix
+
+
+def test_a_system_prompt_that_does_not_act_is_noted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = [{"role": "system", "content": "My own."}]
+    asked = [[*own[: index % 4], {"role": "user", "content": f"question {index}"}] for index in range(40)]
+    write(tmp_path, [{**record(index), "prompt": chat} for index, chat in enumerate(asked)], "mine.jsonl")
+    (tmp_path / "s.txt").write_text("Think first.")
+    note = "note: 30 rows have a system message of their own"
+    for _ in ("converted", "found again"):
+        assert note in prepared("--data", "mine.jsonl", "--system_prompt", "s.txt")[1]
+    assert note not in prepared("--data", "mine.jsonl")[1]
+
+
 def test_the_tiny_models_limit_rises_to_the_longest_prompt_of_both_files(file, tmp_path):
     write(tmp_path, [{**record(99), "prompt": "Make " + "9" * 200}], "val.jsonl")
     for words, longest in ((), 48), (("--val_data", "val.jsonl"), 109):

@@ -104,7 +104,8 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
     [
         ("a.csv", "prompt,ground_truth\n问题,1\n".encode("gb18030"), "iconv -f GB18030"),
         ("a.jsonl", LINE.replace("What", "问题").encode("utf-16"), "iconv"),
-        ("a.json", json.dumps({"data": [GOOD, GOOD]}), "jq .FIELD a.json"),
+        ("a.json", json.dumps({"train": [GOOD], "test": [GOOD]}), "jq .FIELD a.json"),
+        ("a.json", json.dumps({"train": [GOOD], "test": [GOOD]}, indent=1), "jq .FIELD a.json"),
         ("a.jsonl.gz", LINE, "unpack"),
         ("a.arrow", LINE, "to_parquet"),
         ("a.jsonl", json.dumps({**GOOD, "ground_truth": float("inf")}), "write it as text"),
@@ -115,6 +116,16 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, where):
 )
 def test_what_to_do_is_said(tmp_path, name, content, said):
     assert said in mistake(lambda: read(tmp_path, name, content)).fix
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_object_alone_is_its_rows_or_one(tmp_path, indent):
+    mistakes = Mistakes()
+    (tmp_path / "a.json").write_text(json.dumps({"version": "1", "data": [GOOD, GOOD]}, indent=indent))
+    assert facts(records([tmp_path / "a.json"], mistakes)) == facts(read(tmp_path, "b.jsonl", 2 * f"{LINE}\n"))
+    assert mistakes.notes == ["a.json is one object, whose field data holds the rows"]
+    one = {**GOOD, "prompt": CHAT}
+    assert len(read(tmp_path, "a.json", json.dumps(one, indent=indent))) == 1, "a row whose prompt is a list of objects"
 
 
 def test_days_and_decimals_of_pandas_are_texts(tmp_path):

@@ -63,7 +63,7 @@ def test_options_may_stand_before_or_after_the_word(eval_sums, server):
     assert (report["kind"], report["task"], report["identity"]["data"]["questions"]) == ("analyse", "sums", 5)
     assert report["identity"]["data"]["path"].endswith("train.parquet"), "the set that training would use"
     assert len(server.requests) == 5 * 16
-    outcome = eval_sums("--model_path", "tiny", "--limit", 3, "reward", "top_k=5")
+    outcome = eval_sums("--model_path", "tiny", "--limit", 3, "reward", "top_k=5", "--rollout_n", 4, "rollout_n=4")
     report = report_of(outcome)
     assert report["identity"]["sampled"]["top_k"] == 5, "a key of the recipe, as the launcher takes it"
     assert "test.parquet, 9 rows" in outcome.stdout
@@ -107,6 +107,10 @@ def test_what_stops_half_way_resumes(eval_sums, server, artifacts):
         (["--model_path", "tiny", "actor_rollout_ref.rollout.multi_turn.enable=true"], "multi_turn"),
         (["--model_path", "tiny", "--temperature", "nan"], "--temperature is nan"),
         (["--model_path", "tiny", "--top_p", "0"], "--top_p is 0"),
+        (["--model_path", "tiny", "--rollout_n", "2", "worker.rollout.n=3"], "n is 2 as --rollout_n, but 3 by"),
+        (["--model_path", "tiny", "--temperature", "0.9", "temperature=0.3"], "is 0.9 as --temperature, but 0.3 by"),
+        (["--model_path", "tiny", "--max_tokens", "30", "max_response_length=20"], "is 30 as --max_tokens, but 20 by"),
+        (["--model_path", "tiny", "--seed", "6", "seed=5"], "is 6 as --seed, but 5 by"),
         ([], "--model_path"),
     ],
 )

@@ -17,7 +17,7 @@ def write_rows(path, count=16, prompt="Use the numbers 3, 8.", source="countdown
     """A split; `prompt`, and each of `extra`, may be a function of the row's number."""
 
     def row(index):
-        facts = {"split": "train", "index": index, "solution": "3 * 8"}
+        facts = {"split": "train", "index": index, "solution": "<think>3 * 8</think>\n<answer>3 * 8</answer>"}
         facts |= {name: of(index) for name, of in extra.items()}
         text = prompt if isinstance(prompt, str) else prompt(index)
         return make_row(data_source=source, prompt=text, ground_truth=truth, ability="math", extra_info=facts)

@@ -63,6 +63,24 @@ def test_what_ends_the_process_is_an_error_with_its_key(checked, source, message
     assert "ZeroDivision" not in message or "my_reward.py:3" in error.where
 
 
+STATED = """
+    right = ground_truth in solution_str
+    return {"score": right - len(solution_str) / 999, "acc": right}
+"""
+FORMED = "    return float(ground_truth in solution_str) + 0.2 * ('<answer>' in solution_str)"
+
+
+@pytest.mark.parametrize("source", [STATED, FORMED], ids=["stated", "formed"])
+def test_a_solution_that_the_reward_does_not_pay_is_named(tried, source):
+    """The truth's own forms hide its score; parts for form and length are no mistake of a solution."""
+    info = {"solution": "3 * 8 is 25", "file": "my.jsonl", "line": 7}
+    note = tried(HEAD + source, row=Call("qa", "", "24", info))
+    assert note[0].startswith("1 of 1 tried solutions earn less than the full score, the first in line 7 of my.jsonl")
+    assert tried(HEAD + source, row=Call("qa", "", "24", {**info, "solution": "3 * 8, which is long, is 24"})) == []
+    marked = HEAD + "    return float(f'#### {ground_truth}' in solution_str)"
+    assert tried(marked, row=Call("qa", "", "24", {**info, "solution": "24"})) == [], "a column of truths, as TRL's"
+
+
 HANGS = """import sys, time
 def hang():
     print("trying the response x", file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from statistics import fmean
 
 import pytest
 
+from recipes.config import load
 from recipes.data.lengths import chat_tokenizer
 from recipes.engines.verl.tools import ToolAnswer, Tools, ToolSettings, load_tools
 from recipes.errors import RecipeError
@@ -125,6 +126,10 @@ def test_every_failure_is_an_answer_in_words_within_the_limits(tools):
         ("1 / 0", "fails at import: ZeroDivisionError"),
         ("import sys; sys.exit(2)", "fails at import: SystemExit"),
         ('def f(x: int, /):\n    "F.\\n\\nArgs:\\n    x: x"', "arguments by name, and x takes none"),
+        (
+            'from typing import Any\ndef f(x: int, y: Any):\n    "F.\\n\\nArgs:\\n    x: x\\n    y: y"',
+            "its parameter y has a",
+        ),
         ("def f() -> int:\n    'F.'", "a model reads a text, and it returns int"),
         ("from __future__ import annotations\ndef f() -> list[str]:\n    'F.'", "it returns list.str"),
         ('import io\ndef f(x: io.BytesIO):\n    "F.\\n\\nArgs:\\n    x: x"', "f can be no tool: Unable to generate"),
@@ -284,9 +289,12 @@ def test_answers_are_one_message_where_the_template_takes_no_more(tools):
     ],
 )
 def test_the_calls_of_worked_answers_are_read(tools, text, calls, what):
-    rows = [{"extra_info": {"solution": [{"role": "assistant", "content": text, "tool_calls": calls}]}}]
+    turns = [{"role": "assistant", "content": text, "tool_calls": calls}]
+    rows = [{"extra_info": {"solution": turns, "file": "a.jsonl", "line": 7}}]
     with pytest.raises(RecipeError, match=what) if what else nullcontext():
-        assert preflight._calls_of_data(rows, converse(tools, [])[0].rules) == [("add", {"a": 2})]
+        assert preflight._calls_of_data(rows, converse(tools, [])[0].rules) == [
+            ("line 7 of a.jsonl", ("add", {"a": 2}))
+        ]
 
 
 ASKS = '''
@@ -338,3 +346,13 @@ def test_the_trainer_and_the_evaluation_hold_the_same_conversations(tmp_path):
         evaluated = [json.loads(line) for line in file.open()]
         assert sorted(json.dumps(line["turns"]) for line in evaluated) == trainers
         assert fmean(line["tool_calls"] for line in evaluated) > 1
+
+
+def test_a_call_of_a_row_that_fails_names_the_row(tmp_path, monkeypatch):
+    (tmp_path / "sums.py").write_text('def add(a: int) -> str:\n    "Add.\\n\\nArgs:\\n    a: a"\n    return 1 / a')
+    arguments = [f"worker.rollout.tools={tmp_path / 'sums.py'}"]
+    recipe = load("gsm8k", arguments=arguments, environ={}, hardware="cpu")
+    monkeypatch.setattr(preflight, "render", lambda *_: [("line 7 of a.jsonl", ("add", {"a": 0}))])
+    with pytest.raises(RecipeError, match="the call of add in the solution of line 7 of a.jsonl") as raised:
+        preflight.try_tools(recipe)
+    assert raised.value.fix == "mend the tool, or the solution of line 7 of a.jsonl"
