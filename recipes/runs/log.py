@@ -79,6 +79,10 @@ class DroppedRows:
 
 _REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
+_OF_REWARD = re.compile(
+    r"(?P<error>.*\((?:row [^,]*, )?(?P<place>\S[^()]*:\d+)(?: (?P<function>\w*))?, response .*\)); (?P<fix>.*)"
+)
+"""Its text: what (where); fix."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 """Sentences between two tracebacks of one error."""
@@ -143,6 +147,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         if error.startswith(_DEAD):
             names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
             error = f"the process of {next(names, 'an actor')} died ({short})"
+        if _REWARD_ERROR in error and (found := _OF_REWARD.fullmatch(error)):
+            frame = " in ".join(filter(None, found.group("place", "function")))
+            return TrainerError(found["error"], frame, _hint(found["error"]) or found["fix"])
         if error.startswith(_SILENT):
             error = f"a process no longer answers ({short})"
         return TrainerError(error, frame, _hint(error) or _hint(tail))
