@@ -61,9 +61,10 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
     for name, text in environ.items():
         if name in known or not text.strip():
             continue
-        named = [leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])]  # DATA: --data's
-        listed = [each for each in [known_elsewhere(name.lower())] if each]
-        meant = named or listed or resembling(name, known, type(parse(text)) is not str)
+        listed, known_options = known_elsewhere(name.lower()), options(schema)
+        keys = known_options.get(name.lower()) or known_options.get(listed.removeprefix("--"), [])  # DATA: --data's
+        named = list(dict.fromkeys(leaf.info.variable.split()[0] for leaf in keys))
+        meant = named or [listed] * bool(listed) or resembling(name, known, type(parse(text)) is not str)
         if name in launchers:
             likely.append(f"{name} (of {launchers[name]})")
         elif meant:
