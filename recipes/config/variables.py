@@ -121,9 +121,13 @@ def options(schema: type[BaseModel] = Recipe) -> dict[str, list[Leaf]]:
 
 
 def split_overlays(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the YAML files that stand before all other arguments from these."""
-    words = list(dropwhile(lambda word: word.endswith((".yaml", ".yml")) and "=" not in word, arguments))
-    return list(arguments[: len(arguments) - len(words)]), words
+    """Split the YAML files that stand before all other arguments from these; `config=FILE` is EasyR1's form."""
+    words = list(dropwhile(_is_file, arguments))
+    return [word.removeprefix("config=") for word in arguments[: len(arguments) - len(words)]], words
+
+
+def _is_file(word: str) -> bool:
+    return word.endswith((".yaml", ".yml")) and "=" not in word.removeprefix("config=")
 
 
 def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseModel] = Recipe) -> list[Setting]:

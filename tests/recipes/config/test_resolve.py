@@ -77,6 +77,9 @@ def test_further_files_lie_over_the_first(write):
     assert (recipe.name, recipe.worker.rollout.n, recipe.worker.rollout.top_p, recipe.data.seed) == ("toy", 4, 0.9, 2)
     assert (recipe.trainer.val_freq, recipe.worker.actor.optim.lr) == (5, 1e-5)
     mistake(lambda: load(path, arguments=["c.yaml"]), "does not exist")
+    recipe = load(path, arguments=[f"config={over}", "--lr", "1e-5"], environ={}, hardware="cpu")
+    assert (recipe.name, recipe.worker.rollout.n) == ("toy", 4)
+    assert "the path alone" in mistake(lambda: load(path, arguments=["trainer.max_steps=1", f"config={over}"])).fix
 
 
 def test_the_tiny_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
