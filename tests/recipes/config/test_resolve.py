@@ -12,7 +12,7 @@ from recipes.config.resolve import algorithm, algorithms
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
-from recipes.paths import ROOT
+from recipes.paths import ROOT, artifacts, in_artifacts
 from recipes.runs.summary import in_words
 from recipes.settings import settings_of
 from recipes.yaml_text import read
@@ -184,6 +184,13 @@ def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
     (tmp_path / "org/model").mkdir(parents=True)
     for given, path in (("org/model", tmp_path), ("recipes/tasks", ROOT), ("a/b/c", tmp_path)):
         assert resolve(MODEL_PATH=given).worker.actor.model.model_path == f"{path}/{given}"
+
+
+def test_a_tilde_is_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ARTIFACTS_DIR", "~/art")
+    assert artifacts() == tmp_path / "art"
+    assert in_artifacts("~/report") == f"{tmp_path}/report"
 
 
 def test_a_model_below_moved_artifacts_that_was_trained_from_the_tiny_one_has_its_sizes(tmp_path, monkeypatch):
