@@ -280,7 +280,7 @@ def parse_as(text: str, annotation: Any) -> Any:
     Items of a list are separated by commas, or stand in YAML's brackets; a single text may stand for a list of one.
     """
     kinds = [get_origin(part) or part for part in members(annotation)]
-    if type(None) in kinds and text.strip().lower() in ("null", "none", "~"):
+    if type(None) in kinds and _is_null(text):
         return None
     if list in kinds and text.lstrip().startswith("["):
         return parse(text)
@@ -288,6 +288,10 @@ def parse_as(text: str, annotation: Any) -> Any:
     if list in kinds and (str not in kinds or len(items) > 1):
         return items
     return text if str in kinds else text.strip()
+
+
+def _is_null(value: Any) -> bool:
+    return str(value).strip().lower() in ("null", "none", "~")
 
 
 Name = Callable[[str, Source], str]
@@ -365,7 +369,9 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
 
 
 def _typed(schema: type[BaseModel], setting: Setting) -> Any:
-    """Text of variables and arguments becomes a value of the key's type."""
+    """Text of variables and arguments becomes a value of the key's type; for data files, null names none."""
+    if setting.path in leaves(schema) and leaves(schema)[setting.path].info.path == "data" and _is_null(setting.value):
+        return ""
     if not (setting.source.by_user and isinstance(setting.value, str)):
         return setting.value
     leaf = leaves(schema).get(setting.path)

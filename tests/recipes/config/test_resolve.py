@@ -263,3 +263,9 @@ def test_what_is_left_to_the_machine_is_never_null_afterwards(resolve, hardware)
     recipe = resolve(*(f"{key}=null" for key in left_open), hardware=hardware)
     assert not [key for key in left_open if recipe.value(key) is None]
     check(recipe)
+
+
+def test_null_names_no_data(resolve, write):
+    assert resolve("data.val_files=null").data.val_files == ""
+    assert resolve("--val_data", "none").data.val_files == ""
+    assert load(str(write("data: {val_files: null}"))).data.val_files == ""
