@@ -410,8 +410,10 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     (path, details), *others = by_key.items()
     value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
-    default = leaves(schema)[path].default if path in leaves(schema) else None
+    leaf = leaves(schema).get(path)
+    default, items = leaf and leaf.default, value.split() if leaf and leaf.takes_list and isinstance(value, str) else []
     by_type = "give a value that fits, or leave it out" if wanted.startswith("Input should") else wanted
-    fix = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
+    several = f"separate several by commas: {','.join(items)}" if len(items) > 1 else ""
+    fix = several or did_you_mean(str(value), re.findall("'([^']+)'", wanted))
     fix = fix or (f"give a value such as {flow(default)}" if default else by_type)
     return RecipeError(f"{path} is {value!r}: {wanted}{more}", where=sources.get(path, DEFAULT).where, fix=fix)

@@ -108,6 +108,8 @@ def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option):
         ("--gpus 8x80 --hardware cpu", {}, ["--gpus 8x80", "--hardware cpu"]),
         ("", {"WANDB_PROJECT": "team", "PROJECT_NAME": "mine"}, ["WANDB_PROJECT=team", "PROJECT_NAME=mine"]),
         ("", {"LR": "1e-6", "LEARNING_RATE": "1e-5"}, ["LR=1e-6", "LEARNING_RATE=1e-5"]),
+        ("", {"LOGGER": "console wandb"}, ["variable LOGGER=console wandb", "by commas: console,wandb"]),
+        ("", {"REWARD_WEIGHTS": "1 0.2"}, ["by commas: 1,0.2"]),
         ("", {"ROLLOUT_N": "four"}, ["worker.rollout.n is 'four'", "variable ROLLOUT_N=four", "integer"]),
     ],
 )
