@@ -162,16 +162,18 @@ def supervise(
     watchdog, lines, dropped = Watchdog(limit_s, time.monotonic()), LogReader(log, offset), DroppedRows()
     faults: list[str] = []
     said: set[Line] = set()  # since the last step
+    last = ""  # line of the log
     trained: Step | None = None  # the last step that trained, and is no validation alone
 
     def look() -> None:
         """Print what is new."""
-        nonlocal trained
+        nonlocal trained, last
         now = time.monotonic()
         new = lines.read()
         if is_sign(new, said):
             watchdog.note_output(now)
         said.update(new)
+        last = new[-1].text if new else last
         for phase in filter(None, map(phase_of, new)):
             progress.phase(phase)
         for note in filter(None, map(dropped.read, new)):
@@ -193,6 +195,8 @@ def supervise(
                 child.refresh()
                 watchdog.note_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
+            if hung and last.startswith(_COUNTS):
+                hung += f", while verl waited for the reward or vLLM ({last})"
             if hung or faults:
                 break
             progress.tick()

@@ -20,6 +20,7 @@ from recipes.runs import supervise as supervise_module
 from recipes.runs.log import clean
 from recipes.runs.metrics import MetricsFollower, read_history
 from recipes.runs.process import Child, shared_memory_cleared
+from recipes.runs.summary import failure
 from recipes.runs.supervise import Watchdog, is_sign, supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
 
@@ -86,6 +87,8 @@ def test_a_hang_is_noticed_and_its_cause_named(tmp_path, monkeypatch, mode, erro
     outcome = run(tmp_path, mode, 3)
     assert outcome.exit_code == 1
     assert "no output and no work" in outcome.hung
+    assert ("waited for the reward or vLLM (pending: 0, running: 2" in outcome.hung) is (mode == "hang_and_count")
+    assert "SIG" not in "".join(failure(outcome, tmp_path / "train.log", None)), "that was the launcher's own"
     assert error in outcome.error.error
 
 
