@@ -14,7 +14,7 @@ from rich.console import Console
 from recipes import launch
 from recipes.config import load
 from recipes.engines.checkpoints import Checkpoint, last_checkpoint
-from recipes.errors import RecipeError, unknown
+from recipes.errors import RecipeError, abbreviated, unknown
 from recipes.evaluation.cache import evaluations
 from recipes.evaluation.cli import run_evaluation
 from recipes.evaluation.options import Options
@@ -82,6 +82,9 @@ def train(
     Raises RecipeError for a mistake that the user can mend, found before the trainer starts.
     """
     task = _typed("task", task or "")
+    if not isinstance(keys, Mapping | None):
+        fix = 'give a mapping, such as {"worker.rollout.n": 8}'
+        raise RecipeError(f"keys is {abbreviated(keys)}", where="the argument keys", fix=fix)
     unwritten = load(task, arguments=_words(keys or {}, options, None))
     folder = run_dir(unwritten.experiment) / "python"
     arguments = _words(keys or {}, options, folder, lambda: unwritten.data.image_key)

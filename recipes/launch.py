@@ -44,6 +44,7 @@ def main(
         if help or task is None:
             usage.show(console) if task is None else usage.show_options(console, task)
             raise typer.Exit(0 if help else 2)
+        task = task.removeprefix("config=")  # as EasyR1 has it
         recipe = load(task, arguments=overrides or ())
         if plan:
             raise typer.Exit(planning.show(console, recipe, task, os.environ, overrides or ()))

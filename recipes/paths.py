@@ -20,16 +20,16 @@ def existing(folder: Path) -> Path:
 
 def artifacts() -> Path:
     """The folder for everything a run makes; `ARTIFACTS_DIR` moves it. Raises RecipeError if a file is in the way."""
-    folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").absolute()
+    folder = Path(os.environ.get("ARTIFACTS_DIR") or ROOT / "artifacts").expanduser().absolute()
     if (nearest := existing(folder)).is_dir():
         return folder
     raise RecipeError(f"{nearest} is a file, not a folder", where=f"ARTIFACTS_DIR={folder}", fix="name a folder")
 
 
 def in_artifacts(path: str) -> str:
-    """`artifacts/...` where `ARTIFACTS_DIR` has it; any other path, and one that is there, unchanged."""
+    """`artifacts/...` where `ARTIFACTS_DIR` has it; any other path, and one that is there, as a shell reads it."""
     head, _, rest = path.partition("/")
-    return str(artifacts() / rest) if head == "artifacts" and not Path(path).exists() else path
+    return str(artifacts() / rest) if head == "artifacts" and not Path(path).exists() else os.path.expanduser(path)
 
 
 def outputs() -> Path:

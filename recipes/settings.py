@@ -280,7 +280,7 @@ def parse_as(text: str, annotation: Any) -> Any:
     Items of a list are separated by commas, or stand in YAML's brackets; a single text may stand for a list of one.
     """
     kinds = [get_origin(part) or part for part in members(annotation)]
-    if type(None) in kinds and text.strip().lower() in ("null", "none", "~"):
+    if type(None) in kinds and _is_null(text):
         return None
     if list in kinds and text.lstrip().startswith("["):
         return parse(text)
@@ -288,6 +288,10 @@ def parse_as(text: str, annotation: Any) -> Any:
     if list in kinds and (str not in kinds or len(items) > 1):
         return items
     return text if str in kinds else text.strip()
+
+
+def _is_null(value: Any) -> bool:
+    return str(value).strip().lower() in ("null", "none", "~")
 
 
 Name = Callable[[str, Source], str]
@@ -362,7 +366,9 @@ def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[st
 
 
 def _typed(schema: type[BaseModel], setting: Setting) -> Any:
-    """Text of variables and arguments becomes a value of the key's type."""
+    """Text of variables and arguments becomes a value of the key's type; for data files, null names none."""
+    if setting.path in leaves(schema) and leaves(schema)[setting.path].info.path == "data" and _is_null(setting.value):
+        return ""
     if not (setting.source.by_user and isinstance(setting.value, str)):
         return setting.value
     leaf = leaves(schema).get(setting.path)
@@ -406,8 +412,10 @@ def _readable(schema: type[BaseModel], error: ValidationError, sources: Mapping[
     (path, details), *others = by_key.items()
     value, wanted = details[0]["input"], " or ".join(detail["msg"].removeprefix("Value error, ") for detail in details)
     more = f" (also wrong: {', '.join(other for other, _ in others)})" if others else ""
-    default = leaves(schema)[path].default if path in leaves(schema) else None
+    leaf = leaves(schema).get(path)
+    default, items = leaf and leaf.default, value.split() if leaf and leaf.takes_list and isinstance(value, str) else []
     by_type = "give a value that fits, or leave it out" if wanted.startswith("Input should") else wanted
-    fix = did_you_mean(str(value), re.findall("'([^']+)'", wanted))
+    several = f"separate several by commas: {','.join(items)}" if len(items) > 1 else ""
+    fix = several or did_you_mean(str(value), re.findall("'([^']+)'", wanted))
     fix = fix or (f"give a value such as {flow(default)}" if default else by_type)
     return RecipeError(f"{path} is {value!r}: {wanted}{more}", where=sources.get(path, DEFAULT).where, fix=fix)

@@ -105,6 +105,7 @@ def load(
     recipe._resolution = Resolution(is_tiny, planned)
     recipe = without_copies(derive(recipe, environ))
     notes = [*(unread := not_read(environ)), *_replaced(recipe, written), *_outvoted(recipe)]
+    notes += _without_login(values.get("trainer.logger") or [], recipe, environ)
     if block and named and asked_for is None and kind == "cpu":
         does = "do not apply (TINY=1)" if other else "apply to this one, which has its sizes (TINY=0)"
         notes.insert(0, f"{named.source}: data and sizes of {block[0].source} belong to its tiny model and {does}")
@@ -271,6 +272,19 @@ def loggers(listed: list[str], by_user: bool, environ: Mapping[str, str]) -> lis
     takes_part = mode != "disabled" and (bool(mode) or logged_in(environ))
     wanted = listed if by_user or takes_part else [name for name in listed if name != "wandb"]
     return wanted if "file" in wanted else [*wanted, "file"]
+
+
+def _without_login(listed: Sequence[str], recipe: Recipe, environ: Mapping[str, str]) -> list[str]:
+    """One note for each logger that the user wrote, and that is left out or writes offline without a login."""
+    source, used = recipe.source_of("trainer.logger"), recipe.trainer.logger
+    lost = "wandb" in listed and not environ.get("WANDB_MODE", "").strip() and not logged_in(environ)
+    no_key = "swanlab" in used and not (environ.get("SWANLAB_API_KEY") or environ.get("SWANLAB_MODE"))
+    offline = "writes offline into the run's folder"
+    does = offline if "wandb" in used else f"is left out (LOGGER={','.join([*used, 'wandb'])} has it write offline)"
+    return [
+        *[f"{source}: wandb {does}, without a login: type `wandb login`, or set WANDB_API_KEY"] * lost,
+        *[f"{source}: swanlab {offline}: set SWANLAB_API_KEY, or SWANLAB_MODE"] * no_key,
+    ] * source.chosen
 
 
 def _located(recipe: Recipe, *keys: str) -> list[Setting]:

@@ -61,9 +61,10 @@ def not_read(environ: Mapping[str, str], schema: type[BaseModel] = Recipe) -> tu
     for name, text in environ.items():
         if name in known or not text.strip():
             continue
-        named = [leaf.info.variable.split()[0] for leaf in options(schema).get(name.lower(), [])]  # DATA: --data's
-        listed = [each for each in [known_elsewhere(name.lower())] if each]
-        meant = named or listed or resembling(name, known, type(parse(text)) is not str)
+        listed, known_options = known_elsewhere(name.lower()), options(schema)
+        keys = known_options.get(name.lower()) or known_options.get(listed.removeprefix("--"), [])  # DATA: --data's
+        named = list(dict.fromkeys(leaf.info.variable.split()[0] for leaf in keys))
+        meant = named or [listed] * bool(listed) or resembling(name, known, type(parse(text)) is not str)
         if name in launchers:
             likely.append(f"{name} (of {launchers[name]})")
         elif meant:
@@ -120,9 +121,13 @@ def options(schema: type[BaseModel] = Recipe) -> dict[str, list[Leaf]]:
 
 
 def split_overlays(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the YAML files that stand before all other arguments from these."""
-    words = list(dropwhile(lambda word: word.endswith((".yaml", ".yml")) and "=" not in word, arguments))
-    return list(arguments[: len(arguments) - len(words)]), words
+    """Split the YAML files that stand before all other arguments from these; `config=FILE` is EasyR1's form."""
+    words = list(dropwhile(_is_file, arguments))
+    return [word.removeprefix("config=") for word in arguments[: len(arguments) - len(words)]], words
+
+
+def _is_file(word: str) -> bool:
+    return word.endswith((".yaml", ".yml")) and "=" not in word.removeprefix("config=")
 
 
 def argument_settings(arguments: Sequence[str], name: Name, schema: type[BaseModel] = Recipe) -> list[Setting]:

@@ -476,6 +476,7 @@ def refuse_missing(recipe: Recipe, keys: Iterable[PathKey]) -> None:
             fix += f"; name a folder's files as 'FOLDER/train-*.parquet', in quotes, or {TO_PARQUET}"
         elif key.key in TEXTS and any(mark in path.name for mark in " {"):
             fix = "write the text into a file, and give that file's path"
+        fix += "; separate several by commas" * (" " in key.path and leaves(Recipe)[key.key].takes_list)
         raise recipe.error(f"the file {path} {'is a folder' if path.is_dir() else 'does not exist'}", fix, key.key)
 
 

@@ -13,7 +13,8 @@ from recipes.yaml_text import read
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
     r"(?P<ray>(?:\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?)*)"
-    r"(?P<vllm>(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?(?P<text>.*)",
+    r"(?P<vllm>(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
+    r"(?:[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}:)?(?P<text>.*)",
     re.DOTALL,
 )
 
@@ -30,7 +31,8 @@ class Line(NamedTuple):
 
 
 def clean(raw: str) -> Line:
-    """Strip colours, one or more of Ray's `(Name pid=1)`, and vLLM's `ERROR 01-02 03:04:05 [file.py:1]`."""
+    """Strip colours, one or more of Ray's `(Name pid=1)`, vLLM's `ERROR 01-02 03:04:05 [file.py:1]`, and verl's
+    `INFO:2026-01-02 03:04:05,678:`."""
     line = _PREFIX.fullmatch(_ANSI.sub("", raw))
     assert line is not None  # every part may be empty
     return Line(line["ray"].strip() + "vllm" * bool(line["vllm"]), line["text"].rstrip())
@@ -77,6 +79,10 @@ class DroppedRows:
 
 _REWARD_ERROR = "rewards.contract.RewardError: "
 """Marks an exception whose message names the reward's source line, the row and the response."""
+_OF_REWARD = re.compile(
+    r"(?P<error>.*\((?:row [^,]*, )?(?P<place>\S[^()]*:\d+)(?: (?P<function>\w*))?, response .*\)); (?P<fix>.*)"
+)
+"""Its text: what (where); fix."""
 _START = "Traceback (most recent call last):"
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 """Sentences between two tracebacks of one error."""
@@ -141,6 +147,9 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
         if error.startswith(_DEAD):
             names = (match[1] for line in everything[position:] if (match := _DEAD_ACTOR.match(line.text)))
             error = f"the process of {next(names, 'an actor')} died ({short})"
+        if _REWARD_ERROR in error and (found := _OF_REWARD.fullmatch(error)):
+            frame = " in ".join(filter(None, found.group("place", "function")))
+            return TrainerError(found["error"], frame, _hint(found["error"]) or found["fix"])
         if error.startswith(_SILENT):
             error = f"a process no longer answers ({short})"
         return TrainerError(error, frame, _hint(error) or _hint(tail))

@@ -159,7 +159,8 @@ def failure(outcome: Outcome, log: Path, checkpoint: Checkpoint | None) -> list[
         full = full_disk(log, Path(tempfile.gettempdir())) if not error.hint else ""  # the log itself may lack its end
         hint = error.hint or (f"{full}: {FULL}" if full else "")
         lines = [f"error: the trainer hung and was stopped: {outcome.hung}"] if outcome.hung else []
-        lines.append(f"{'cause' if outcome.hung else 'error'}: {error.error or full or exit_reason(outcome.code)}")
+        cause = error.error or full or ("" if outcome.hung else exit_reason(outcome.code))  # a hung one was ended here
+        lines += [f"{'cause' if outcome.hung else 'error'}: {cause}"] if cause else []
         lines += [f"  where: {error.frame}"] if error.frame else []
         lines += [f"  log:   {relative_to_cwd(log)}"]
         lines += [f"  fix:   {hint}"] if hint else []

@@ -4,7 +4,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from recipes.paths import ROOT, relative_to_cwd, run_dir
 from recipes.rewards.identity import reward_digest
 from recipes.runs.folder import RunFiles, begin_attempt
 from recipes.runs.health import MISMATCH_ADVICE, Health, mismatch, mismatch_bound
-from recipes.runs.log import DroppedRows, LogReader, TrainerError, first_error, phase_of
+from recipes.runs.log import DroppedRows, Line, LogReader, TrainerError, first_error, phase_of
 from recipes.runs.metrics import (
     MetricsFollower,
     Step,
@@ -78,7 +78,7 @@ class Watchdog:
         self._measured: tuple[float, float] | None = None
 
     def note_output(self, now: float) -> None:
-        """Note a sign of life: new lines, or work."""
+        """Note a sign of life: lines that were not there since the last step, or work."""
         if self._idle:
             self._longest = max(self._longest, now - self._alive_at)
         self._alive_at, self._idle = now, False
@@ -104,6 +104,18 @@ class Watchdog:
         silent = now - self._alive_at
         most = max((1.0 if self._stepped else STARTING) * self._limit, LONGER * self._longest)
         return f"no output and no work for {silent / 60:.0f} minutes" if self._idle and silent >= most else None
+
+
+_COUNTS = "pending: "
+"""Beginning of the line that verl writes every minute while it waits for responses, for ever if need be."""
+
+
+def is_sign(new: Sequence[Line], said: Set[Line]) -> bool:
+    """Return whether new lines are a sign of life: not where all were `said` since the last step, or are verl's first
+    counts, which tell something when they change."""
+    fresh = set(new) - said
+    counts = {line for line in said | fresh if line.text.startswith(_COUNTS)} if fresh else set()
+    return bool(fresh - counts) or len(counts) > 1
 
 
 _POLL_S = 0.2
@@ -149,20 +161,26 @@ def supervise(
     """
     watchdog, lines, dropped = Watchdog(limit_s, time.monotonic()), LogReader(log, offset), DroppedRows()
     faults: list[str] = []
+    said: set[Line] = set()  # since the last step
+    last = ""  # line of the log
     trained: Step | None = None  # the last step that trained, and is no validation alone
 
     def look() -> None:
         """Print what is new."""
-        nonlocal trained
+        nonlocal trained, last
         now = time.monotonic()
-        if new := lines.read():
+        new = lines.read()
+        if is_sign(new, said):
             watchdog.note_output(now)
+        said.update(new)
+        last = new[-1].text if new else last
         for phase in filter(None, map(phase_of, new)):
             progress.phase(phase)
         for note in filter(None, map(dropped.read, new)):
             progress.note(f"note: {note} ({relative_to_cwd(log)})")
         for step in metrics.poll():
             watchdog.note_step(now)
+            said.clear()
             progress.step(step)
             trained = step if step.step and step.get("timing_s/step") is not None else trained
             faults.extend(filter(None, [act(step) for act in on_step]))
@@ -177,6 +195,8 @@ def supervise(
                 child.refresh()
                 watchdog.note_cpu(now, child.cpu_seconds())
             hung = watchdog.verdict(now)
+            if hung and last.startswith(_COUNTS):
+                hung += f", while verl waited for the reward or vLLM ({last})"
             if hung or faults:
                 break
             progress.tick()

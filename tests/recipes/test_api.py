@@ -56,6 +56,9 @@ def test_what_cannot_be_typed_is_named(option):
     assert next(iter(option)) in mistake(lambda: recipes.train("custom", **option)).where
     for function in (recipes.train, recipes.evaluate):
         assert "task" in mistake(lambda function=function: function(len), "Python's").where
+    for keys in (["worker.rollout.n=8"], "max_steps=1"):
+        error = mistake(lambda keys=keys: recipes.train("countdown", keys), "keys is")
+        assert "a mapping, such as" in error.fix
 
 
 def test_a_list_is_a_list_for_an_engines_own_key_too(monkeypatch, tmp_path):

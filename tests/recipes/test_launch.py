@@ -126,6 +126,7 @@ def test_a_blind_rollout_fails_the_run_and_its_checkpoints_are_not_gone_on_from(
     ("arguments", "variables", "message"),
     [
         (["countdown", "trainer.max_step=1"], {}, "max_steps"),
+        (["config=none.yaml", "trainer.max_steps=1"], {}, "where: none.yaml"),
         (["countdown"], {"MAX_STEPS": "many", "LR": "1e-4"}, "trainer.max_steps"),
     ],
 )

@@ -45,7 +45,7 @@ class Data(Section):
     val_files: str | list[str] = key(
         "", "VAL_FILES TEST_FILES", convert=_as_list, path="data", resume="setting", option="val_data"
     )
-    """validation rows, in the formats of train_files; empty: a share of the converted rows"""
+    """validation rows, in the formats of train_files; empty or null: a share of the converted rows"""
     val_share: float = key(0.05, "VAL_SHARE", engines=CONVERTED, gt=0, lt=1, resume="setting")
     """share of each data source's prompts that validates, where a file is converted and val_files is empty"""
     data_source: str | None = key(None, "DATA_SOURCE", engines=CONVERTED, resume="setting")

@@ -93,9 +93,15 @@ def test_wandb_takes_part_with_a_login_or_where_it_is_asked_for(tmp_path):
     ):
         recipe = load("countdown", environ={**home, **environ}, hardware="gpu")
         assert recipe.trainer.logger == names
+        assert ("`wandb login`" in str(recipe.resolution.notes)) is (environ == {"LOGGER": "console,wandb"})
         handed = verl.environment(recipe, {**home, **environ})
         assert handed.get("WANDB_MODE") == mode
         assert handed.get("WANDB_ENTITY") == environ.get("WANDB_ENTITY")
+    (tmp_path / "mine.yaml").write_text("trainer: {logger: [file, wandb]}")
+    (note,) = load(str(tmp_path / "mine.yaml"), environ=home, hardware="gpu").resolution.notes
+    assert "mine.yaml: wandb is left out (LOGGER=file,wandb" in note
+    (note,) = load("countdown", environ={**home, "LOGGER": "swanlab"}, hardware="gpu").resolution.notes
+    assert "SWANLAB_API_KEY" in note
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 123\n")
     assert logged_in(home)
     assert not logged_in({**home, "WANDB_BASE_URL": "https://wandb.example.org"})

@@ -12,7 +12,7 @@ from recipes.config.resolve import algorithm, algorithms
 from recipes.config.schema import Recipe, Source, leaves
 from recipes.engines.easyr1 import translation as easyr1
 from recipes.engines.verl import translation as verl
-from recipes.paths import ROOT
+from recipes.paths import ROOT, artifacts, in_artifacts
 from recipes.runs.summary import in_words
 from recipes.settings import settings_of
 from recipes.yaml_text import read
@@ -77,6 +77,9 @@ def test_further_files_lie_over_the_first(write):
     assert (recipe.name, recipe.worker.rollout.n, recipe.worker.rollout.top_p, recipe.data.seed) == ("toy", 4, 0.9, 2)
     assert (recipe.trainer.val_freq, recipe.worker.actor.optim.lr) == (5, 1e-5)
     mistake(lambda: load(path, arguments=["c.yaml"]), "does not exist")
+    recipe = load(path, arguments=[f"config={over}", "--lr", "1e-5"], environ={}, hardware="cpu")
+    assert (recipe.name, recipe.worker.rollout.n) == ("toy", 4)
+    assert "the path alone" in mistake(lambda: load(path, arguments=["trainer.max_steps=1", f"config={over}"])).fix
 
 
 def test_the_tiny_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
@@ -183,6 +186,13 @@ def test_paths_are_absolute_and_listed(resolve, tmp_path, monkeypatch):
         assert resolve(MODEL_PATH=given).worker.actor.model.model_path == f"{path}/{given}"
 
 
+def test_a_tilde_is_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ARTIFACTS_DIR", "~/art")
+    assert artifacts() == tmp_path / "art"
+    assert in_artifacts("~/report") == f"{tmp_path}/report"
+
+
 def test_a_model_below_moved_artifacts_that_was_trained_from_the_tiny_one_has_its_sizes(tmp_path, monkeypatch):
     monkeypatch.setenv("ARTIFACTS_DIR", str(tmp_path))
     shutil.copytree(ROOT / "recipes" / "tasks" / "gsm8k" / "tiny", tmp_path / "models" / "mine")
@@ -253,3 +263,9 @@ def test_what_is_left_to_the_machine_is_never_null_afterwards(resolve, hardware)
     recipe = resolve(*(f"{key}=null" for key in left_open), hardware=hardware)
     assert not [key for key in left_open if recipe.value(key) is None]
     check(recipe)
+
+
+def test_null_names_no_data(resolve, write):
+    assert resolve("data.val_files=null").data.val_files == ""
+    assert resolve("--val_data", "none").data.val_files == ""
+    assert load(str(write("data: {val_files: null}"))).data.val_files == ""

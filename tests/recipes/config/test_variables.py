@@ -52,7 +52,15 @@ def test_variables_of_other_programs_change_nothing_and_stop_nothing(value):
 def test_one_note_names_those_that_may_have_been_meant_for_one_that_is_read():
     assert countdown().resolution.notes == ()
     misses = {"KL": "KL_COEF", "CLIP_HIGH": "CLIP_RATIO_HIGH", "MAX_STEP": "MAX_STEPS"}
-    misses |= {"LRR": "LR", "WARMUP": "LR_WARMUP"}
+    misses |= {"LRR": "LR", "WARMUP": "LR_WARMUP", "seed": "SEED?", "EXP_NAME": "EXPERIMENT_NAME", "TP_SIZE": "TENSOR"}
+    misses |= {
+        "NUM_EPOCHS": "TOTAL_EPOCHS",
+        "NUM_GPUS": "GPUS_PER_NODE",
+        "GROUP_SIZE": "ROLLOUT_N",
+        "TOOL_FILE": "TOOLS",
+    }
+    misses |= dict.fromkeys(("BASE_MODEL", "MODEL_NAME"), "MODEL_PATH") | {"MAX_NEW_TOKENS": "MAX_RESPONSE_LENGTH"}
+    misses |= dict.fromkeys(("TRAIN_DATA", "DATA_PATH"), "TRAIN_FILES")
     (note,) = countdown(
         MODEL="a/b", DATA="x", TEST_FILE="x", HOME="/root", **dict.fromkeys(misses, "3")
     ).resolution.notes
@@ -75,7 +83,7 @@ def test_any_words_are_read_or_refused_with_a_fix(words):
 
 
 MISTYPED = {"--rolout_n": "--rollout_n", "--epoch": "--epochs", "--dry_rn": "--dry_run", "--batch_size": "_batch_size"}
-MISTYPED |= {"--kl": "--kl_coef", "--lora": "--lora_rank", "--train_data": "--help", "--test_data": "--help"}
+MISTYPED |= {"--kl": "--kl_coef", "--lora": "--lora_rank", "--train_data": "--data", "--test_data": "--help"}
 MISTYPED |= {
     "--num-generations": "--rollout_n",
     "--beta": "--kl_coef",
@@ -100,6 +108,8 @@ def test_a_mistyped_option_is_answered_with_the_one_that_is_meant(option):
         ("--gpus 8x80 --hardware cpu", {}, ["--gpus 8x80", "--hardware cpu"]),
         ("", {"WANDB_PROJECT": "team", "PROJECT_NAME": "mine"}, ["WANDB_PROJECT=team", "PROJECT_NAME=mine"]),
         ("", {"LR": "1e-6", "LEARNING_RATE": "1e-5"}, ["LR=1e-6", "LEARNING_RATE=1e-5"]),
+        ("", {"LOGGER": "console wandb"}, ["variable LOGGER=console wandb", "by commas: console,wandb"]),
+        ("", {"REWARD_WEIGHTS": "1 0.2"}, ["by commas: 1,0.2"]),
         ("", {"ROLLOUT_N": "four"}, ["worker.rollout.n is 'four'", "variable ROLLOUT_N=four", "integer"]),
     ],
 )

@@ -77,6 +77,10 @@ def test_the_command_reports_what_is_wrong_in_a_users_file_beside_the_rest(files
 def test_a_file_that_a_key_names_is_there_before_anything_reads_it(make, key):
     error = mistake(lambda: preflight.check_before_data(make(f"{key}=/no/such.file")), "/no/such.file does not exist")
     assert key in error.where
+    assert "commas" not in error.fix
+    if key == REWARD_KEY:
+        error = mistake(lambda: preflight.check_before_data(make(f"{key}=a.py:f b.py:g")))
+        assert "separate several by commas" in error.fix
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,10 @@ def main(mode, steps):
             say(RAY + '  File "/site/vllm/worker.py", line 3, in update_weights')
             say(RAY + "RuntimeError: layer.weight is gone")
             time.sleep(600)
+        while mode == "hang_and_count" and step == 2:
+            moment = time.strftime("%Y-%m-%d %H:%M:%S,000")
+            say(f"INFO:{moment}:pending: 0, running: 2, finished: 0, failure: 0")
+            time.sleep(0.5)
         if mode in ("ignore_sigterm", "hang") and step == 2:
             time.sleep(600)
         if mode == "asked_to_stop" and step == 2:

@@ -144,6 +144,22 @@ def test_the_first_real_exception_and_where_it_was_raised(text, error, frame):
     assert (found.error, found.frame) == (error, frame)
 
 
+REWARD = "recipes.rewards.contract.RewardError: the reward"
+
+
+@pytest.mark.parametrize(
+    ("what", "place", "frame"),
+    [
+        ("raised ValueError: no (x); y", "/p q/r.py:7", "/p q/r.py:7"),
+        ("'s 'score' is nan", "/p/r.py:3 score", "/p/r.py:3 in score"),
+    ],
+)
+def test_where_a_reward_failed_is_the_users_line_and_its_advice_is_the_fix(what, place, frame):
+    said = f"{REWARD}{what} (row 3-a, {place}, response 'a (b); c')"
+    found = first_error(lines(ODD.replace("ValueError: odd", f"{said}; return a number; always")))
+    assert found == (said, frame, "return a number; always")
+
+
 @pytest.mark.parametrize(
     ("before", "error", "advice"),
     [

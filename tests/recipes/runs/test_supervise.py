@@ -17,9 +17,11 @@ from rich.console import Console
 
 from recipes.engines.checkpoints import is_to_stop, last_checkpoint, request_stop
 from recipes.runs import supervise as supervise_module
+from recipes.runs.log import clean
 from recipes.runs.metrics import MetricsFollower, read_history
 from recipes.runs.process import Child, shared_memory_cleared
-from recipes.runs.supervise import Watchdog, supervise, watchdog_seconds
+from recipes.runs.summary import failure
+from recipes.runs.supervise import Watchdog, is_sign, supervise, watchdog_seconds
 from recipes.runs.terminal import Progress
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
@@ -77,13 +79,28 @@ def test_sigterm_has_the_present_step_saved_and_a_second_one_ends_the_run_at_onc
         assert is_to_stop(folder)
 
 
-@pytest.mark.parametrize(("mode", "error"), [("hang", ""), ("hang_after_exception", "layer.weight is gone")])
+@pytest.mark.parametrize(
+    ("mode", "error"), [("hang", ""), ("hang_and_count", ""), ("hang_after_exception", "layer.weight is gone")]
+)
 def test_a_hang_is_noticed_and_its_cause_named(tmp_path, monkeypatch, mode, error):
     monkeypatch.setattr(supervise_module, "LONGER", 1.0)  # a slow start counts as a silence that ended
     outcome = run(tmp_path, mode, 3)
     assert outcome.exit_code == 1
     assert "no output and no work" in outcome.hung
+    assert ("waited for the reward or vLLM (pending: 0, running: 2" in outcome.hung) is (mode == "hang_and_count")
+    assert "SIG" not in "".join(failure(outcome, tmp_path / "train.log", None)), "that was the launcher's own"
     assert error in outcome.error.error
+
+
+def test_what_repeats_is_no_sign_of_life_and_verls_counts_are_one_when_they_change():
+    said = set()
+    for running, at, sign in ((8, 1, False), (8, 2, False), (7, 3, True), (7, 4, False)):
+        line = clean(f"INFO:2026-01-01 00:0{at}:00,000:pending: 0, running: {running}, finished: 0, failure: 0")
+        assert is_sign([line], said) is sign
+        said.add(line)
+    assert not is_sign([], said)
+    assert is_sign([clean("WARNING 01-02 03:04:05 [file.py:1] retrying")], said)
+    assert not is_sign([line, clean("(A pid=1) x")], {*said, clean("(A pid=1) x")})
 
 
 def test_the_trainer_dies_with_its_launcher(tmp_path):
