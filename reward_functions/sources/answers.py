@@ -53,7 +53,7 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _NOUNS = [form for noun in ("ans", *WORDS["markers"]["nouns"]) for form in {noun, noun.capitalize(), noun.upper()}]
-_BEFORE = re.compile(r"^(?:[ \t\n*_}]|(?<=\n)[-•] +|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on its own line
+_BEFORE = re.compile(r"^(?:[ \t\n*_}]|(?:\\\[|\$\$)(?=[ \t]*\n))*")  # Markdown, and `\[` on a line of its own
 _AFTER = re.compile(rf" ?(?:{_SAID['endings']}|(?<=[0-9A-Za-z)])(?:だ|이다|'d[iıuü]r))[.。।]?$")
 _IN_JSON = re.compile(r'(?<!\\)" *[,}]|, *"')
 _END = re.compile(r"\n|<[|/]")  # a line's answer also ends before `<|im_end|>` or `</answer>`
@@ -301,6 +301,11 @@ _VARIABLE = r"(?:\\?[a-z](?![a-z])(?:_(?:[0-9a-z]|\([0-9a-z]+\)))?|\\[a-z]+)'?(?
 _EQUATION = re.compile(rf"(?:({_VARIABLE}) ?=)?(?:[-0-9+*/^(). ]+=)*")
 
 
+def parted(text: str) -> str:
+    """A text with a blank before the letters that end it behind a number: `6kg` is `6 kg`."""
+    return re.sub(r"(?<=[0-9])(?=[A-Za-z]+$)", " ", plain(text)) if len(text) <= LONGEST else ""
+
+
 @lru_cache(maxsize=16_384)
 def measure(text: str) -> Measure | None:
     r"""The exact value of a text that is one: `\frac12`, `2 1/2`, `12 000`, `1e3`, `50\%`, `5 apples`, `x = 2+3=5`."""
@@ -320,19 +325,3 @@ def measure(text: str) -> Measure | None:
     value *= (-1 if sign == "-" else 1) * Fraction(10) ** int(exponent or 0)
     unit = (unit or "").strip()
     return value, UNITS["same"].get(unit, unit), (equation[1] or "").replace(" ", "")
-
-
-# `6kg` for 6 kg; and what makes a number part of more than itself: `3 hours 20 minutes`, `5 or 6 kg`, `negative 5 m`.
-_ATTACHED = re.compile(r"(?<=[0-9])(?=[A-Za-z]+$)")
-_IN_MORE = re.compile(
-    rf"[0-9] ?[^\W\d_]+,?(?: \w{{1,3}})?$|(?:minus|negative|{ANY['units']['minus']})$", re.IGNORECASE
-).search
-
-
-def last_measure(stated: Statement) -> Measure | None:
-    """The last number of a line without a marker with its unit, `It takes 5 hours.`; of a marker, if it is all."""
-    text = _ATTACHED.sub(" ", plain(stated.text)) if len(stated.text) <= LONGEST else ""
-    *_, match = (None, *_RUN.finditer(text))
-    before = text[: match.start()].rstrip() if match else "+"
-    ends = before and (stated.how != "last" or not (before[-1].isalpha() or before[-1] in "=:≈"))
-    return None if match is None or ends or _IN_MORE(before) else measure(text[match.start() :])

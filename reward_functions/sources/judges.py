@@ -117,9 +117,9 @@ def _score_number(response: str, gold: answers.Measure, settings: Settings, whol
     """Compare the first number; where `whole`, the whole statement if that is a measure. No marker: the last number."""
     stated = answers.find(response)
     ours, marked = answers.measure(stated.text) if whole else None, stated.asked_for
-    if ours is None and gold[1].isalpha():  # a unit has to be the same
-        found = answers.last_measure(stated) if whole else None
-        ours, marked = found if found and found[1] == gold[1] else None, stated.how != "last"
+    if ours is None and gold[1].isalpha():  # a unit has to be the same, behind a blank or not
+        found = answers.measure(answers.parted(stated.text)) if whole else None
+        ours = found if found and found[1] == gold[1] else None
     elif ours is None:
         if whole and stated.how == "line" and not _WORD(stated.text):  # `2x` is not 2, and `5!` ends a sentence
             stated = stated._replace(how="field", text=stated.text.rstrip("!"))
