@@ -93,8 +93,10 @@ _ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout")
 _WRAPPERS = ("ray.exceptions.", "ray::")
 _FAILED_PROMPT = "Error in _run_prompt"
 """verl's line before the traceback of a response that was not generated or not judged."""
-_CONSEQUENCES = (f"RuntimeError: {RESPONSE_FAILED}", "RuntimeError: Engine core initialization failed", "SystemExit")
-"""Consequences of an error elsewhere: a response failed, vLLM's process did, or a process was asked to end."""
+_CONSEQUENCES = (f"RuntimeError: {RESPONSE_FAILED}", "SystemExit")
+"""Consequences of an error elsewhere: a response failed, or a process was asked to end."""
+_NO_CORE, _CORE = "RuntimeError: Engine core initialization failed", "(EngineCore "
+"""vLLM's error whose cause its engine's process has written, and the beginning of that process's name."""
 _DEAD = "ray.exceptions.ActorDiedError"
 _SILENT = "ray.exceptions.ActorUnavailableError"
 _DEAD_RAY = (("Raylet is terminated.", "Ray's raylet"), ("GCS may have been killed", "Ray's GCS"))
@@ -134,6 +136,7 @@ def first_error(lines: Iterable[Line]) -> TrainerError:
     ended = [each.error for each in of_trainer if each.position == of_trainer[-1].position]
     ranks = (
         [each for each in real if _REWARD_ERROR in each.error],
+        [each for each in real if _CORE in each.speaker and any(error.startswith(_NO_CORE) for error in ended)],
         [each for each in real if each.error in ended],  # the trainer survived the others
         [each for each in real if _FAILED_PROMPT in everything[max(0, each.position - 1)].text],
         real,

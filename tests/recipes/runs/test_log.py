@@ -101,12 +101,16 @@ RuntimeError: the reward or vLLM raised for 1 of the prompts; the first error is
 
 PROFILED = "AssertionError: Error in memory profiling. Initial free memory 112 GiB"
 CORE = f"""\
+Traceback (most recent call last):
+  File "probe.py", line 3, in probe
+ModuleNotFoundError: No module named 'flash_attn'
+falling back
 (Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000] Traceback (most recent call last):
 (Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000]   File "worker.py", line 480, in determine
 (Server pid=5) (Worker pid=6) ERROR 11-30 15:16:37 [executor.py:1000] {PROFILED}
 (Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231] Traceback (most recent call last):
 (Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231]   File "executor.py", line 391, in get_response
-(Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231] RuntimeError: Worker failed with error 'Error'
+(Server pid=5) (EngineCore pid=7) ERROR 11-30 15:16:38 [core.py:1231] RuntimeError: Worker failed with error 'no memory'
 Traceback (most recent call last):
   File "utils.py", line 1272, in wait_for_engine_startup
 RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{'EngineCore': 1}}
@@ -134,7 +138,7 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (ODD.replace("ValueError", "some other print: here\nValueError"), "ValueError: odd", "a.py:1 in f"),
         (COUNTED, "pydantic.ValidationError: 2 validation errors for M max_len must be 9", "a.py:1 in f"),
         (SILENT, UNAVAILABLE, "/env/site-packages/verl/workers/engine_workers.py:804 in update_weights"),
-        (CORE, PROFILED, "worker.py:480 in determine"),
+        (CORE, "RuntimeError: Worker failed with error 'no memory'", "executor.py:391 in get_response"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),
         (WARNING, "", ""),
     ],
