@@ -80,7 +80,8 @@ def check_before_data(recipe: Recipe, plan_only: bool = False) -> list[str]:
     refuse_missing(recipe, read)  # a checkpoint is looked for with the others of its run
     for name, value in native(recipe).items():
         local = name.endswith("path") and not any(mark in str(value) for mark in ("://", "${"))
-        named = local and (str(value).endswith(FILES) or (value and name.endswith("adapter_path")))
+        adapter = name.endswith("adapter_path") and str(value).startswith(("/", "."))  # or a name of the hub
+        named = local and (str(value).endswith(FILES) or adapter)
         if named and not any((folder / value).exists() for folder in (Path(), Path(str(verl_package())).parent)):
             raise recipe.error(f"{value} does not exist", "mend the path", f"{NATIVE}{name}")
     check(recipe)

@@ -67,7 +67,7 @@ def check_data(recipe: Recipe) -> list[str]:
 WORD = re.compile(r"[\w.]+")
 SHOWN = ("options", "choices", "system", "input", "context", "A", "选项", "image", "image_path")
 """Columns that belong to the question in public data sets: MMLU-Pro's, ScienceQA's, ms-swift's, Alpaca's, C-Eval's."""
-LETTERED = re.compile(r"(?m)^\W{0,3}A ?[.):：、）]")
+LETTERED = re.compile(r"(?ms)^\W{0,3}A ?[.):：、）].*^\W{0,3}B ?[.):：、）]")
 CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>|<start_of_turn>|\[INST\]|<｜User｜>")
 
 
@@ -160,7 +160,7 @@ def _is_a_place(truth: Any, options: Any, text: str) -> bool:
     """Whether a truth is the place of an option, as MMLU has it, in a prompt that names options by letters."""
     number = str(truth)
     among = isinstance(options, list) and number.isdecimal() and int(number) < len(options)
-    return among and number not in map(str, options) and LETTERED.search(text) is not None
+    return among and number not in re.findall("[0-9]+", str(options)) and LETTERED.search(text) is not None
 
 
 def _held(image: Any) -> Any:
