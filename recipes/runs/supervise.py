@@ -109,11 +109,14 @@ class Watchdog:
 _COUNTS = "pending: "
 """Beginning of the line that verl writes every minute while it waits for responses, for ever if need be."""
 
+_QUEUE = "TransferQueue"
+"""In the name of the processes of verl's queue, which count their requests every five minutes, a waiting run's too."""
+
 
 def is_sign(new: Sequence[Line], said: Set[Line]) -> bool:
-    """Return whether new lines are a sign of life: not where all were `said` since the last step, or are verl's first
-    counts, which tell something when they change."""
-    fresh = set(new) - said
+    """Return whether new lines are a sign of life: not where all were `said` since the last step, are the queue's, or
+    are verl's first counts, which tell something when they change."""
+    fresh = {line for line in new if _QUEUE not in line.speaker} - said
     counts = {line for line in said | fresh if line.text.startswith(_COUNTS)} if fresh else set()
     return bool(fresh - counts) or len(counts) > 1
 

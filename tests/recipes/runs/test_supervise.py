@@ -99,6 +99,7 @@ def test_what_repeats_is_no_sign_of_life_and_verls_counts_are_one_when_they_chan
         assert is_sign([line], said) is sign
         said.add(line)
     assert not is_sign([], said)
+    assert not is_sign([clean("(TransferQueueController pid=7) KV_LIST: req_count=5707, req/min=1141.25")], said)
     assert is_sign([clean("WARNING 01-02 03:04:05 [file.py:1] retrying")], said)
     assert not is_sign([line, clean("(A pid=1) x")], {*said, clean("(A pid=1) x")})
 
