@@ -75,8 +75,9 @@ class EvaluationPlan:
     @property
     def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
-        parts = [hash_file(self.data), self.read.prompt, self.read.template]
-        return parts[0] if parts[1:] == [VERL_ROWS.prompt, VERL_ROWS.template] else json_sha256(parts)
+        parts, usual = [self.read.prompt, self.read.template, self.read.images], VERL_ROWS
+        file = hash_file(self.data)
+        return file if parts == [usual.prompt, usual.template, usual.images] else json_sha256([file, *parts])
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -296,8 +297,8 @@ def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
 
 
 def _read(recipe: Recipe) -> RowFormat:
-    of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ()
-    return RowFormat(prompt_column(recipe), *of_easyr1)
+    of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ("", "")
+    return RowFormat(prompt_column(recipe), *of_easyr1, recipe.data.image_key)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
@@ -312,7 +313,11 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     if tensor_parallel_size > max(1, here) and not options.api_base:
         what = f"a model is spread over {tensor_parallel_size} GPUs, and this machine has {here}"
         raise RecipeError(what, where="--tensor_parallel_size", fix=f"--tensor_parallel_size {max(1, here)}")
-    bounds = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")} if has_images(data) else {}
+    bounds = (
+        {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")}
+        if has_images(data, settings.image_key)
+        else {}
+    )
     return Engine(
         tensor_parallel_size,
         options.gpu_memory_utilization,

@@ -27,6 +27,7 @@ class RowFormat(NamedTuple):
     prompt: str = "prompt"  # column of the chat messages, or of a text, which is one message of the user
     answer: str = ""  # EasyR1's column of the ground truth; empty for verl
     template: str = ""  # EasyR1's `format_prompt` around the text
+    images: str = "images"  # column of the pictures, `data.image_key`
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -46,6 +47,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0  # number of images in the prompt
     images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
+    image_column: str = "images"  # where they stand in the file
     id: str = ""  # the column `id`; empty if there is no such column
 
     @property
@@ -77,7 +79,8 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
     there = file.schema_arrow.names
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
     records = islice(read_rows(path, columns), limit)
-    return [_question(path, row, record, read, has_images="images" in there) for row, record in enumerate(records)]
+    has_images = read.images in there
+    return [_question(path, row, record, read, has_images=has_images) for row, record in enumerate(records)]
 
 
 def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]:
@@ -86,10 +89,11 @@ def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]
     if not any(question.image_count for question in waiting.values()):
         yield from waiting.values()
         return
-    for row, record in enumerate(islice(read_rows(path, ["images"], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
+    column = next(iter(waiting.values())).image_column
+    for row, record in enumerate(islice(read_rows(path, [column], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
         if row not in waiting:
             continue
-        images = tuple(file for one in record["images"] or () if isinstance(one, dict) and (file := one.get("bytes")))
+        images = tuple(file for one in record[column] or () if isinstance(one, dict) and (file := one.get("bytes")))
         question = waiting[row]
         if len(images) != question.image_count:
             what = f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images in bytes"
@@ -120,12 +124,13 @@ def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, 
     messages = [{"role": message["role"], "content": message["content"]} for message in chat]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     data_source, name = record.get("data_source") or source, str(record.get("id") or "")
-    return Question(row, messages, gold, data_source, record.get("extra_info") or {}, images, id=name)
+    extra, column = record.get("extra_info") or {}, read.images
+    return Question(row, messages, gold, data_source, extra, images, id=name, image_column=column)
 
 
-def has_images(path: Path) -> bool:
-    """Return whether the rows of a file may have images."""
-    return "images" in _open(path).schema_arrow.names
+def has_images(path: Path, column: str) -> bool:
+    """Return whether the rows of a file may have images in a column."""
+    return column in _open(path).schema_arrow.names
 
 
 def described(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 
 from recipes.evaluation.models import find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.questions import load_questions, with_images
+from recipes.evaluation.questions import RowFormat, load_questions, with_images
 from tests.mistakes import mistake
 
 
@@ -78,6 +78,15 @@ def test_questions_with_images_are_the_same_by_id_too(make_data, make_row):
     rows = [make_row(0, prompt=prompt, id=id, images=[{"bytes": b""}]) for id in ids]
     keys = [question.key for question in load_questions(make_data(rows=rows))]
     assert (keys[0] == keys[2], len(set(keys))) == (True, 4)
+
+
+def test_pictures_stand_in_the_column_that_the_recipe_names(make_data, make_row):
+    prompt = [{"role": "user", "content": "<image>How many?"}]
+    path = make_data(rows=[make_row(0, prompt=prompt, photos=[{"bytes": b"a"}])])
+    (question,) = with_images(path, load_questions(path, read=RowFormat(images="photos")))
+    assert question.images == (b"a",)
+    (question,) = load_questions(path)
+    assert question.image_count == 0, "another column has none"
 
 
 def test_a_picture_without_bytes_is_an_error_of_its_row(make_data, make_row):
