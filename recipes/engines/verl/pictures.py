@@ -83,7 +83,11 @@ def show_once(tower: torch.nn.Module) -> None:
 
     def shown(hidden_states: torch.Tensor, grid_thw: torch.Tensor, **kwargs: Any) -> Any:
         if grid_thw.size(1) == 3:
-            return forward(hidden_states, grid_thw=grid_thw, **kwargs)
+            seen = forward(hidden_states, grid_thw=grid_thw, **kwargs)
+            # verl shows an empty picture to a pass without any, and takes the output for a tensor
+            # (verl/models/transformers/qwen2_vl.py:394 (`image_embeds.mean()`)).
+            seen.mean = seen.pooler_output.mean
+            return seen
         column = grid_thw[:, 3].tolist()
         firsts = [column.index(number) for number in range(max(column) + 1)]
         grid = grid_thw[firsts, :3]

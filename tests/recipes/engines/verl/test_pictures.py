@@ -82,3 +82,16 @@ def test_a_padded_mlp_computes_the_same(processor):
     plain(given).sum().backward()
     for ours, theirs in zip(mlp.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_a_pass_without_pictures_reaches_the_tower_too():
+    """Text rows beside rows with pictures: every rank's pass has to use all weights."""
+    from verl.models.transformers.qwen2_vl import _get_input_embeds
+
+    model = AutoModelForImageTextToText.from_pretrained(TINY)
+    pictures.prepare_tower(model)
+    tokens = torch.arange(8)[None]
+    embedded, _ = _get_input_embeds(model.model, tokens)
+    assert torch.equal(embedded, model.get_input_embeddings()(tokens))
+    embedded.sum().backward()
+    assert all(weight.grad is not None for weight in model.model.visual.parameters())
