@@ -61,6 +61,9 @@ class EvaluationPlan:
         """Raise RecipeError if the probe may not write its file; called before the sampling and again after it."""
         target = self.options.filter_out
         same = target and target.resolve() == self.data.resolve()
+        if target and target.suffix != ".parquet":  # a reader of rows goes by the name
+            what = f"the rows are written as parquet, and {target} is named otherwise"
+            raise RecipeError(what, where="--filter_out", fix=f"--filter_out {target.with_suffix('.parquet')}")
         if target and (same or (target.exists() and not self.options.overwrite)):
             fix = "name another file" if same else "name another file, or add --overwrite"
             raise RecipeError(f"{target} exists", where="--filter_out", fix=fix)

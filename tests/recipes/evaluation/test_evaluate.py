@@ -150,6 +150,8 @@ def test_filtering_drops_what_gives_no_signal(world, split, tmp_path):
     table = pq.read_table(split)  # and a column of the user's own
     pq.write_table(table.append_column("level", pa.array(range(40))), split)
     sampled = replace(world.plan().sampled, n=2)
+    named = {"data": split, "sampled": sampled, "filter_out": tmp_path / "kept.jsonl"}
+    mistake(lambda: world.plan(**named), "named otherwise")
     result, folder = world.run(world.plan(data=split, sampled=sampled, filter_out=tmp_path / "kept.parquet", limit=30))
     kept = pq.read_table(tmp_path / "kept.parquet")
     stats = {each["row"]: each["passes"]["model_sampled"] for each in lines(folder / "questions.jsonl")}
