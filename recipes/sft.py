@@ -391,7 +391,7 @@ def run(chosen: Plan, console: Console, task: str) -> int:
     if outcome.exit_code or saved is None:
         cause = outcome.hung or (outcome.error and outcome.error.error) or "no model was saved"
         what = f"the supervised trainer ended with exit code {outcome.code}: {cause}"
-        fix = "mend what its last lines say, and start again"
+        fix = (outcome.error and outcome.error.hint) or "mend what its last lines say, and start again"
         raise RecipeError(what, where=str(relative_to_cwd(files.log)), fix=fix)
     chosen.model.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(saved, chosen.model)

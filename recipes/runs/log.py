@@ -12,7 +12,7 @@ from recipes.yaml_text import read
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"(?P<ray>(?:\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?)*)"
+    r"(?:\[rank\d+\]: ?)?(?P<ray>(?:\((?:[\w.:]+ )?pid=\d+(?:, ip=[\d.]+)?\) ?)*)"
     r"(?P<vllm>(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?)?"
     r"(?:[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}:)?(?P<text>.*)",
     re.DOTALL,
@@ -31,8 +31,8 @@ class Line(NamedTuple):
 
 
 def clean(raw: str) -> Line:
-    """Strip colours, one or more of Ray's `(Name pid=1)`, vLLM's `ERROR 01-02 03:04:05 [file.py:1]`, and verl's
-    `INFO:2026-01-02 03:04:05,678:`."""
+    """Strip colours, torchrun's `[rank0]: `, one or more of Ray's `(Name pid=1)`, vLLM's
+    `ERROR 01-02 03:04:05 [file.py:1]`, and verl's `INFO:2026-01-02 03:04:05,678:`."""
     line = _PREFIX.fullmatch(_ANSI.sub("", raw))
     assert line is not None  # every part may be empty
     return Line(line["ray"].strip() + "vllm" * bool(line["vllm"]), line["text"].rstrip())

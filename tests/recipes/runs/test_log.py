@@ -139,6 +139,7 @@ WARNING = "a.py:32: UserWarning: engine is not available: ModuleNotFoundError('x
         (COUNTED, "pydantic.ValidationError: 2 validation errors for M max_len must be 9", "a.py:1 in f"),
         (SILENT, UNAVAILABLE, "/env/site-packages/verl/workers/engine_workers.py:804 in update_weights"),
         (CORE, "RuntimeError: Worker failed with error 'no memory'", "executor.py:391 in get_response"),
+        ("\n".join(f"[rank0]: {line}" for line in ODD.splitlines()), "ValueError: odd", "a.py:1 in f"),
         ("fine\nError: port in use\nbye", "Error: port in use", ""),
         (WARNING, "", ""),
     ],
