@@ -254,6 +254,9 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
     for file in [files] if isinstance(files, str) else files:
         pictures = chosen.recipe.data.image_key
         there = [name for name in ("prompt", "extra_info", pictures) if name in pq.read_schema(file).names]
+        if "prompt" not in there:
+            what, fix = "a warm start reads the column prompt, and this file has none", "rename its column of messages"
+            raise RecipeError(what, where=file, fix=fix)
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):

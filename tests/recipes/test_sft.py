@@ -146,6 +146,13 @@ def test_rows_without_worked_answers_are_counted_and_the_first_is_named(tmp_path
             assert "2 of 3 rows have no worked answer" in error.what
 
 
+def test_rows_of_another_form_are_refused_in_words(tmp_path, monkeypatch):
+    chosen = written(tmp_path, monkeypatch, ["#### 8"])
+    table = pq.read_table(tmp_path / "train.parquet").rename_columns({"prompt": "chat"})
+    pq.write_table(table, tmp_path / "train.parquet")
+    assert "column prompt" in mistake(lambda: sft.write_rows(chosen), "train.parquet").what
+
+
 QWEN3 = (
     "{% for each in messages %}{{ '<|im_start|>' + each.role + '\n' }}"
     "{% if each.role == 'assistant' and loop.last and not loop.first %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
