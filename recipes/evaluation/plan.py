@@ -316,11 +316,8 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
     if tensor_parallel_size > max(1, here) and not options.api_base:
         what = f"a model is spread over {tensor_parallel_size} GPUs, and this machine has {here}"
         raise RecipeError(what, where="--tensor_parallel_size", fix=f"--tensor_parallel_size {max(1, here)}")
-    bounds = (
-        {name: getattr(settings, name) for name in ("min_pixels", "max_pixels")}
-        if has_images(data, settings.image_key)
-        else {}
-    )
+    bounded = ("min_pixels", "max_pixels") if has_images(data, settings.image_key) else ()
+    bounds = {name: getattr(settings, name) for name in bounded}
     return Engine(
         tensor_parallel_size,
         options.gpu_memory_utilization,

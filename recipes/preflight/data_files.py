@@ -90,15 +90,15 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
                 asked = str(row.get("data_source")), found.add("", texts, pictures)
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
-                fields = _fields(row | {image_key: None})
-                unshown = _hidden(fields, "\n".join(texts))
+                fields, text = _fields(row | {image_key: None}), "\n".join(texts)
+                unshown = _hidden(fields, text)
                 hidden.update(unshown)
-                unfilled += not pictures and IMAGE_MARK in "\n".join(texts) and "image" not in str(unshown)
+                unfilled += not pictures and IMAGE_MARK in text and "image" not in str(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
                 if own is None or unshown:
                     continue
-                places += _is_a_place(own, fields["options"] or fields["choices"], "\n".join(texts))
+                places += _is_a_place(own, fields["options"] or fields["choices"], text)
                 truth = hash(_canonical(own)), abbreviated(own)
                 if truths.setdefault(asked, truth)[0] != truth[0]:
                     twofold.setdefault(asked, f"{abbreviated(''.join(texts[-1:]))}: {truths[asked][1]} and {truth[1]}")
