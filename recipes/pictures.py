@@ -73,6 +73,58 @@ def _encoded(text: str, folder: Path, files: Files) -> bytes:
     return data
 
 
+OF_ONE = ("resized_height", "resized_width", "min_pixels", "max_pixels")
+"""Keys with which qwen_vl_utils, and so verl alone, resizes one picture."""
+
+
+def trained(image: Any, engine: str, folder: str | Path = ".", *, by_datasets: bool = False) -> bytes:
+    """The encoded file of a picture in a finished row, in the forms that the trainer's own reader takes.
+
+    verl (verl/utils/dataset/rl_dataset.py:339 (`elif isinstance(image, dict)`)) takes a path, a data URI, or a mapping
+    with `bytes` or, without that key, `image` or `image_url`; EasyR1's `process_image` a path from `folder`, bytes, or
+    a mapping with `bytes`. Where `by_datasets` opens them, it is bytes or a path, and the picture upright.
+
+    Raises ValueError for other forms, and for a file that is not there.
+    """
+    kinds: Any
+    verl, own = engine == "verl", image if isinstance(image, dict) else {}
+    if alone := [name for name in OF_ONE if name in own]:
+        raise ValueError(f"{alone[0]} of one picture, and data.min_pixels and data.max_pixels bound all of them")
+    held, kinds = image, (str if verl else str | bytes)
+    if own:
+        folder, held, kinds = ".", own.get("bytes"), bytes
+        if by_datasets and held is None:
+            held, kinds = own.get("path"), str
+        elif verl and "bytes" not in own:
+            held, kinds = own.get("image", own.get("image_url")), str
+    if not isinstance(held, kinds):
+        fix = "give the bytes of its file, {'bytes': ...}, or its path as text"
+        raise ValueError(f"{abbreviated(image)} is no picture that {engine} opens: {fix}")
+    if isinstance(held, str):
+        held = held.removeprefix("file://" if verl else "")
+        is_uri = verl and held.startswith(("data:", "http://", "https://"))
+        try:
+            held = _encoded(held, Path(), {}) if is_uri else (Path(folder) / held).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{abbreviated(image)}: {error.strerror}") from error
+    picture = open_image(held) if by_datasets else None
+    if picture and (picture.getexif().get(ORIENTATION) or (verl and picture.has_transparency_data)):
+        return encoded(picture.convert("RGB") if verl else picture)
+    return held
+
+
+def opened_by_datasets(file: Path | str, column: str) -> bool:
+    """Return whether a parquet file says that a column has Hugging Face's Image, which `datasets` opens itself."""
+    from pyarrow.parquet import read_schema
+
+    schema = read_schema(file)
+    if b"huggingface" not in (schema.metadata or {}):
+        return False
+    from datasets import Features
+
+    return "Image(" in str(Features.from_arrow_schema(schema).get(column))
+
+
 def _decoded(text: str) -> bytes:
     """The bytes that base64 writes, which may have line breaks, an address's alphabet, and no padding."""
     signs = "".join(text.split()).rstrip("=")

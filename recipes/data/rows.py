@@ -201,6 +201,14 @@ def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: in
             yield from batch.to_pylist()
 
 
+def pictures_mistake(schema: pa.Schema, images: str) -> str:
+    """What is wrong with a file's column of pictures; empty where nothing is."""
+    kind = schema.field(images).type if images in schema.names else pa.null()
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_null(kind)):
+        return f"the column {images} is {str(kind)[:60]}, and engines read a list of pictures"
+    return ""
+
+
 def place_of(extra_info: Any) -> str:
     """The line of the user's file that a row was converted from, `line 3 of my.jsonl`; empty where it is not known."""
     known = isinstance(extra_info, dict) and {"file", "line"} <= extra_info.keys()

@@ -22,7 +22,7 @@ from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
-from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
+from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, outside_pictures
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
@@ -77,10 +77,13 @@ class EvaluationPlan:
 
     @property
     def prompts_hash(self) -> str:
-        """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
+        """A hash of the prompts: of the file, of the pictures outside it, and of what is read as the prompt where that
+        is not verl's column."""
         parts, usual = [self.read.prompt, self.read.template, self.read.images], VERL_ROWS
-        file = hash_file(self.data)
-        return file if parts == [usual.prompt, usual.template, usual.images] else json_sha256([file, *parts])
+        file, outside = hash_file(self.data), outside_pictures(self.data, self.read)
+        if not outside and parts == [usual.prompt, usual.template, usual.images]:
+            return file
+        return json_sha256([file, *parts, *[outside] * bool(outside)])
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -301,7 +304,7 @@ def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
 
 def _read(recipe: Recipe) -> RowFormat:
     of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ("", "")
-    return RowFormat(prompt_column(recipe), *of_easyr1, recipe.data.image_key)
+    return RowFormat(prompt_column(recipe), *of_easyr1, recipe.data.image_key, recipe.data.image_dir or ".")
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:

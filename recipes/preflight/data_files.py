@@ -15,7 +15,7 @@ from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import data_parallel, used_rows
 from recipes.data.lengths import count_split, picture_tokens
-from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows, row_count, structured
+from recipes.data.rows import IMAGE_MARK, find_manifest, pictures_mistake, read_rows, row_count, structured
 from recipes.data.splits import Prompts
 from recipes.engines.columns import answer_column, chat_of, engine_columns, prompt_column, prompt_template
 from recipes.errors import RecipeError, abbreviated, counted, first_line
@@ -181,6 +181,8 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         what = f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})"
         fix = f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py"
         raise recipe.error(what, fix, key.key)
+    if mistake := pictures_mistake(opened.schema_arrow, recipe.data.image_key):
+        raise recipe.error(f"{key.path}: {mistake}", "write a list of pictures in each row", key.key, "data.image_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -275,13 +277,16 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
     """
     prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
+    by_datasets = pictures.opened_by_datasets(file, image_key)
     for number, row in enumerate(read_rows(file, (prompt_key, image_key), ROWS_AT_ONCE)):
         messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
         texts = [str(message.get("content")) for message in messages]
         places = sum(text.count(IMAGE_MARK) for text in texts)
         own = next((mark for mark in pictures.MARKS for text in texts if mark in text), "")
         what, fix = "", "make it again, or leave the row out"
-        if own:
+        if row.get(image_key, []) is None and recipe.engine == "easyr1":
+            what, fix = f"null as {image_key}, of which EasyR1 asks the length", "write an empty list"
+        elif own:
             what, fix = f"{own} in its prompt, which a chat template writes", f"write {IMAGE_MARK}, or leave it out"
         elif places != len(images) or len(images) > limit:
             what = f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}"
@@ -290,11 +295,7 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
         sizes = []
         try:
             for image in [] if what else images:
-                held = _held(image)
-                if isinstance(held, str):
-                    held = (Path(recipe.data.image_dir or ".") / held.removeprefix("file://")).read_bytes()
-                if not isinstance(held, bytes):
-                    raise ValueError("neither bytes nor a path")
+                held = pictures.trained(image, recipe.engine, recipe.data.image_dir or ".", by_datasets=by_datasets)
                 picture = pictures.open_image(held)
                 sizes.append((picture.height, picture.width))
                 pictures.check(picture, decode=number < MOST_DECODED)

@@ -80,6 +80,34 @@ def test_a_bad_row_is_named(checked, name):
     assert "train.parquet" in error.where
 
 
+def test_the_check_takes_the_forms_that_the_trainer_opens(checked, tmp_path):
+    """A mapping without bytes passed, and verl opened nothing."""
+    (tmp_path / "a.png").write_bytes(picture(560, 1008))
+
+    def check(column, *changes):
+        write(tmp_path / "train.parquet", [GOOD])
+        table = pq.read_table(tmp_path / "train.parquet").drop_columns("images")
+        path = tmp_path / "other.parquet"
+        pq.write_table(table.append_column("images", pa.array([column])), path)
+        return checked([GOOD], f"data.train_files={path}", *changes)
+
+    assert check([str(tmp_path / "a.png")]) == []
+    assert check(["a.png"], "engine=easyr1", f"data.image_dir={tmp_path}") == []
+    mistake(lambda: check(["a.png"], "engine=easyr1"), "No such file")
+    for form in ({"bytes": None, "path": "a.png"}, {"path": "a.png"}, {"bytes": None}):
+        assert "'bytes'" in mistake(lambda form=form: check([form]), "row 0 ").what
+    error = mistake(lambda: check([{"image": str(tmp_path / "a.png"), "max_pixels": 784}]), "row 0 ")
+    assert "max_pixels of one picture" in error.what
+    assert "an empty list" in mistake(lambda: check(None, "engine=easyr1")).fix
+    write(tmp_path / "train.parquet", [GOOD])
+    table = pq.read_table(tmp_path / "train.parquet").drop_columns("images")
+    for alone in ("a.png", {"bytes": b"", "path": ""}, 3):
+        pq.write_table(table.append_column("images", pa.array([alone])), tmp_path / "alone.parquet")
+        keys = [f"data.train_files={tmp_path / 'alone.parquet'}", f"data.val_files={tmp_path / 'test.parquet'}"]
+        recipe = load("number_game", arguments=[*keys, "data.rollout_batch_size=1"], environ={}, hardware="gpu")
+        mistake(lambda recipe=recipe: data_files.check_data(recipe), "a list of pictures")
+
+
 def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(checked):
     """A phone's screenshot never fits, and beside shorter rows it is dropped."""
     error = mistake(lambda: checked([SCREENSHOT] * 3))
