@@ -33,7 +33,7 @@ from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
-from recipes.data.rows import IMAGE_MARK, place_of
+from recipes.data.rows import IMAGE_MARK, pictures_mistake, place_of
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
@@ -257,6 +257,8 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
         if "prompt" not in there:
             what, fix = "a warm start reads the column prompt, and this file has none", "rename its column of messages"
             raise RecipeError(what, where=file, fix=fix)
+        if mistake := pictures_mistake(file, pictures):
+            raise RecipeError(mistake[0], where="data.image_key", fix=mistake[1])
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
             if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):

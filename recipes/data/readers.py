@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
+from recipes.data.rows import IMAGE_MARK, IMAGES, conversation_mistake, read_rows
 from recipes.engines.worked_answers import Message, last_text, messages_of, without_nulls
 from recipes.errors import RecipeError, abbreviated, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
@@ -152,11 +152,16 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 unmapped.fix += f"; where a field holds the rows, write it alone: jq .FIELD {path.name} > rows.json"
             mistakes.add(unmapped, Place(str(path), 0))
             continue
+        lacking = {mistakes.columns.images} - {IMAGES}  # a record may leave it out, and not all of a file
         for place, raw in chain(first, found):
+            lacking -= raw.keys() if isinstance(raw, dict) else set()
             try:
                 yield checked(raw, place, mistakes.columns)
             except RecipeError as error:
                 mistakes.add(error, place)
+        for name in lacking if there else ():
+            what = f"the file has no column {name}; its columns are {', '.join(there)}"
+            mistakes.add(RecipeError(what, fix="name its column of pictures by --image_key"), Place(str(path), 0))
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
             fix = "put two records into it: one to train on and one to validate on"

@@ -69,7 +69,7 @@ ID: Final = "id"
 """Column, and key in `extra_info`, that holds the row's id. Every file of a run identifies the row by this id."""
 ID_DIGITS = 20
 """Hexadecimal digits of an id from content: 80 bits; two of a million ids collide with probability 1e12 / 2^81."""
-IMAGE_MARK = "<image>"
+IMAGE_MARK, IMAGES = "<image>", "images"
 ROWS_PER_GROUP = 4096
 
 
@@ -201,12 +201,17 @@ def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: in
             yield from batch.to_pylist()
 
 
-def pictures_mistake(schema: pa.Schema, images: str) -> str:
-    """What is wrong with a file's column of pictures; empty where nothing is."""
+def pictures_mistake(file: str | Path, images: str) -> tuple[str, str] | None:
+    """What is wrong with a file's column of pictures, and how to mend it; None where nothing is."""
+    schema = pq.read_schema(file)
+    if images != IMAGES and images not in schema.names:
+        what = f"{file} has no column {images} (its columns are {', '.join(schema.names)})"
+        return what, "name its column of pictures, add an empty one, or leave data.image_key out"
     kind = schema.field(images).type if images in schema.names else pa.null()
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_null(kind)):
-        return f"the column {images} is {str(kind)[:60]}, and engines read a list of pictures"
-    return ""
+        what = f"the column {images} of {file} is {str(kind)[:60]}, and engines read a list of pictures"
+        return what, "write a list of pictures in each row"
+    return None
 
 
 def place_of(extra_info: Any) -> str:
@@ -320,9 +325,6 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema
-
-
-IMAGES: Final = "images"
 
 
 def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:

@@ -79,8 +79,8 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
     file = _open(path, read.needed)
     if file.metadata.num_rows == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
-    if mistake := pictures_mistake(file.schema_arrow, read.images):
-        raise RecipeError(mistake, where=f"--data: {path}", fix="write a list of pictures in each row")
+    if mistake := pictures_mistake(path, read.images):
+        raise RecipeError(mistake[0], where="--data", fix=mistake[1])
     there = file.schema_arrow.names
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
     records = islice(read_rows(path, columns), limit)

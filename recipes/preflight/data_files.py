@@ -181,8 +181,8 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         what = f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})"
         fix = f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py"
         raise recipe.error(what, fix, key.key)
-    if mistake := pictures_mistake(opened.schema_arrow, recipe.data.image_key):
-        raise recipe.error(f"{key.path}: {mistake}", "write a list of pictures in each row", key.key, "data.image_key")
+    if mistake := pictures_mistake(key.path, recipe.data.image_key):
+        raise recipe.error(*mistake, key.key, "data.image_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 

@@ -138,6 +138,12 @@ def test_images_are_refused(tmp_path, monkeypatch, prompt, images, solution, wha
     assert all(part in error.what for part in ("row 0", what))
 
 
+def test_a_column_of_pictures_that_is_not_there_is_named(tmp_path, monkeypatch):
+    written(tmp_path, monkeypatch, ["#### 8"])
+    chosen = sft.plan("gsm8k", ["data.image_key=photos"], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
+    assert "no column photos" in mistake(lambda: sft.write_rows(chosen), "data.image_key").what
+
+
 def test_rows_without_worked_answers_are_counted_and_the_first_is_named(tmp_path, monkeypatch):
     for fields, first in ({}, "row 1 of "), ({"file": "my.jsonl", "line": 7}, "line 7 of my.jsonl"):
         chosen = written(tmp_path, monkeypatch, ["#### 8", None, None], fields=fields)

@@ -482,3 +482,19 @@ def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     pairs = {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows}
     assert pairs <= {(f"question {index}", str(index)) for index in range(20)}
     require_supported(recipe, "verl")
+
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.csv", "mine.parquet"])
+def test_a_column_of_pictures_that_is_not_there_is_named_with_those_that_are(tmp_path, name):
+    """It was left out in silence where no prompt had <image>; one that later records alone have is there."""
+    table = pandas.DataFrame([record(i, photo=None) for i in range(70)])
+    (tmp_path / "mine.jsonl").write_text(table.to_json(orient="records", lines=True))
+    table.to_csv(tmp_path / "mine.csv")
+    table.to_parquet(tmp_path / "mine.parquet")
+    error = mistake(lambda: made(Conversion((tmp_path / name,), columns=Columns(images="photos"))), name)
+    assert "no column photos; its columns are" in error.what
+    assert "photo" in error.what.partition("its columns are")[2]
+    assert "--image_key" in error.fix
+    made(Conversion((tmp_path / name,), columns=Columns(images="photo")))
+    late = write(tmp_path, [*map(record, range(70)), record(70, photos=[])], "late.jsonl")
+    made(Conversion((late,), columns=Columns(images="photos")))

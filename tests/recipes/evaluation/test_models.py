@@ -87,6 +87,7 @@ def test_pictures_stand_in_the_column_that_the_recipe_names(make_data, make_row)
     assert question.images == (b"a",)
     (question,) = load_questions(path)
     assert question.image_count == 0, "another column has none"
+    mistake(lambda: load_questions(path, read=RowFormat(images="pictures")), "no column pictures (its columns are data")
 
 
 def test_pictures_are_those_that_training_shows(make_data, make_row, tmp_path):

@@ -108,6 +108,23 @@ def test_the_check_takes_the_forms_that_the_trainer_opens(checked, tmp_path):
         mistake(lambda recipe=recipe: data_files.check_data(recipe), "a list of pictures")
 
 
+def test_a_column_of_pictures_that_is_not_there_is_named(tmp_path):
+    write(tmp_path / "rows.parquet", [("Which card?", [])])
+    keys = [f"data.{part}_files={tmp_path / 'rows.parquet'}" for part in ("train", "val")]
+
+    def check(*changes):
+        words = [*keys, "data.rollout_batch_size=1", *changes]
+        return data_files.check_data(load("number_game", arguments=words, environ={}, hardware="gpu"))
+
+    check()
+    for engine in ("verl", "easyr1"):
+        error = mistake(lambda engine=engine: check(f"engine={engine}", "data.image_key=photos"), "data.image_key")
+        assert "no column photos (its columns are data_source, prompt, " in error.what
+    without = pq.read_table(tmp_path / "rows.parquet").drop_columns("images")
+    pq.write_table(without, tmp_path / "rows.parquet")
+    check("data.image_key=images")  # as EasyR1's own files say it, for texts too
+
+
 def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(checked):
     """A phone's screenshot never fits, and beside shorter rows it is dropped."""
     error = mistake(lambda: checked([SCREENSHOT] * 3))
