@@ -42,6 +42,7 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
 from recipes.model_files import local_model
 from recipes.paths import relative_to_cwd
+from recipes.pictures import UNSHOWN
 from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
@@ -257,12 +258,15 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
         if "prompt" not in there:
             what, fix = "a warm start reads the column prompt, and this file has none", "rename its column of messages"
             raise RecipeError(what, where=file, fix=fix)
-        if mistake := pictures_mistake(file, pictures):
-            raise RecipeError(mistake[0], where="data.image_key", fix=mistake[1])
+        if mistake := pictures_mistake(file, pictures, chosen.recipe.data.video_key):
+            raise RecipeError(mistake[0], where="data.image_key, data.video_key", fix=mistake[1])
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
-            if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
-                what, fix = f"row {number} has an image, and a warm start imitates texts", "train with GRPO alone"
+            if row.get(pictures) or any(mark in str(row["prompt"]) for mark in (IMAGE_MARK, *UNSHOWN)):
+                what, fix = (
+                    f"row {number} has an image, a video or a sound, and a warm start imitates texts",
+                    "train with GRPO alone",
+                )
                 raise RecipeError(what, where=file, fix=fix)
             answer = messages_of(worked)
             if not answer:

@@ -17,16 +17,17 @@ from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.checkpoints import BEST, best_checkpoint, step_of
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
-from recipes.errors import RecipeError, raise_together
+from recipes.errors import RecipeError, counted, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
-from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, outside_pictures
+from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, load_questions, outside_pictures
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
+from recipes.pictures import AS_TEXT, UNSHOWN
 from recipes.responses.measures import Sampling
 from recipes.runs import folder as runs
 from recipes.settings import flatten
@@ -182,6 +183,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         read = _read(recipe if data == options.data else of_converted(recipe))
     else:
         data, read = _recipes_data(recipe, train=options.analyse)
+    asked = [question.text for question in load_questions(data, options.limit, read)]
+    if filmed := sum(any(mark in text for mark in UNSHOWN) for text in asked):
+        log(f"note: {counted(filmed, 'prompt')} {AS_TEXT}")
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
@@ -304,7 +308,8 @@ def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
 
 def _read(recipe: Recipe) -> RowFormat:
     of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ("", "")
-    return RowFormat(prompt_column(recipe), *of_easyr1, recipe.data.image_key, recipe.data.image_dir or ".")
+    data = recipe.data
+    return RowFormat(prompt_column(recipe), *of_easyr1, data.image_key, data.image_dir or ".", data.video_key)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:

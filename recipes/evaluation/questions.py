@@ -31,6 +31,7 @@ class RowFormat(NamedTuple):
     template: str = ""  # EasyR1's `format_prompt` around the text
     images: str = "images"  # column of the pictures, `data.image_key`
     image_dir: str = "."  # where EasyR1 begins their paths
+    videos: str = "videos"  # column of videos, `data.video_key`, which is to be empty
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
     file = _open(path, read.needed)
     if file.metadata.num_rows == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
-    if mistake := pictures_mistake(path, read.images):
+    if mistake := pictures_mistake(path, read.images, read.videos):
         raise RecipeError(mistake[0], where="--data", fix=mistake[1])
     there = file.schema_arrow.names
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]

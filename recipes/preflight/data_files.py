@@ -73,7 +73,7 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
-    parts, marked, hidden, unfilled, unasked, places = {}, Counter[str](), Counter[str](), 0, 0, 0
+    parts, marked, hidden, unfilled, unasked, places, filmed = {}, Counter[str](), Counter[str](), 0, 0, 0, 0
     truths, twofold = dict[tuple[str, int], tuple[int, str]](), dict[tuple[str, int], str]()  # by source and prompt
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
@@ -87,13 +87,14 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 texts = [str(message.get("content")) for message in chat]
                 unasked += not chat or chat[-1].get("role") not in ("user", "tool") or not texts[-1].strip()
                 held = [_held(image) for image in row.get(image_key) or ()]
-                pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
-                asked = str(row.get("data_source")), found.add("", texts, pictures)
+                shown = [each if isinstance(each, bytes) else str(each).encode() for each in held]
+                asked = str(row.get("data_source")), found.add("", texts, shown)
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
                 fields, text = _fields(row | {image_key: None}), "\n".join(texts)
                 unshown = _hidden(fields, text)
                 hidden.update(unshown)
-                unfilled += not pictures and IMAGE_MARK in text and "image" not in str(unshown)
+                filmed += any(mark in text for mark in pictures.UNSHOWN)
+                unfilled += not shown and IMAGE_MARK in text and "image" not in str(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
                 if own is None or unshown:
@@ -120,6 +121,8 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     if unfilled:
         what = f"{counted(unfilled, 'prompt')} with {IMAGE_MARK} and without images"
         remarks.append(f"{what}: the model reads this as text; --image_key names the column of images")
+    if filmed:
+        remarks.append(f"{counted(filmed, 'prompt')} {pictures.AS_TEXT}")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
         fix = f"--image_key {name} can" if name.startswith("image") else fix
@@ -181,8 +184,8 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         what = f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})"
         fix = f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py"
         raise recipe.error(what, fix, key.key)
-    if mistake := pictures_mistake(key.path, recipe.data.image_key):
-        raise recipe.error(*mistake, key.key, "data.image_key")
+    if mistake := pictures_mistake(key.path, recipe.data.image_key, recipe.data.video_key):
+        raise recipe.error(*mistake, key.key, "data.image_key", "data.video_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -282,12 +285,13 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
         messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
         texts = [str(message.get("content")) for message in messages]
         places = sum(text.count(IMAGE_MARK) for text in texts)
-        own = next((mark for mark in pictures.MARKS for text in texts if mark in text), "")
+        marks = pictures.MARKS + pictures.UNSHOWN * bool(images)
+        own = next((mark for mark in marks for text in texts if mark in text), "")
         what, fix = "", "make it again, or leave the row out"
         if row.get(image_key, []) is None and recipe.engine == "easyr1":
             what, fix = f"null as {image_key}, of which EasyR1 asks the length", "write an empty list"
         elif own:
-            what, fix = f"{own} in its prompt, which a chat template writes", f"write {IMAGE_MARK}, or leave it out"
+            what, fix = f"{own} in its prompt, {pictures.OWN_MARK}", f"write {IMAGE_MARK}, or leave it out"
         elif places != len(images) or len(images) > limit:
             what = f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}"
             what += f", and worker.rollout.limit_images is {limit}"

@@ -128,6 +128,7 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     ("prompt", "images", "solution", "what"),
     [
         ("<image>5 + 3?", [], "#### 8", "image"),
+        ("<video>5 + 3?", [], "#### 8", "video"),
         ("5 + 3?", [{"bytes": b"\x89PNG"}], "#### 8", "image"),
     ],
 )

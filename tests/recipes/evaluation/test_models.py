@@ -111,6 +111,12 @@ def test_pictures_are_those_that_training_shows(make_data, make_row, tmp_path):
     mistake(lambda: shown("a.png"), "a list of pictures")
 
 
+def test_videos_are_refused(make_data, make_row):
+    path = make_data(rows=[make_row(0, videos=[]), make_row(1, videos=["a.mp4"])])
+    mistake(lambda: load_questions(path), "row 1: videos has a value")
+    mistake(lambda: load_questions(path, read=RowFormat(videos="clips")), "no column clips")
+
+
 def test_another_picture_behind_a_path_is_another_prompt(make_data, make_row, tmp_path):
     data, read = make_data(rows=[make_row(0, images=[str(tmp_path / "a.png")])]), RowFormat()
     found = [outside_pictures(data, read)]

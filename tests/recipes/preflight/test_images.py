@@ -69,6 +69,7 @@ BAD_ROWS = {
     "no image": (PROMPT, []),
     "a strip": (PROMPT, [picture(4, 900)]),
     "a mark of the model's": ("<|vision_start|>" + PROMPT, [picture(56, 56)]),
+    "a mark of verl's": (PROMPT + "<video>", [picture(56, 56)]),
     "too many": ("<image><image>", [picture(56, 56)] * 2),
 }
 
@@ -123,6 +124,28 @@ def test_a_column_of_pictures_that_is_not_there_is_named(tmp_path):
     without = pq.read_table(tmp_path / "rows.parquet").drop_columns("images")
     pq.write_table(without, tmp_path / "rows.parquet")
     check("data.image_key=images")  # as EasyR1's own files say it, for texts too
+
+
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+def test_videos_are_refused_and_their_marks_answered(tmp_path, engine):
+    rows = [("What does the tag <video> do?", []), ("Which card?", [])]
+
+    def check(*changes, **columns):
+        write(path := tmp_path / "rows.parquet", rows)
+        table = pq.read_table(path)
+        for name, values in columns.items():
+            table = table.append_column(name, pa.array(values))
+        pq.write_table(table, path)
+        keys = [f"engine={engine}", *(f"data.{part}_files={path}" for part in ("train", "val"))]
+        words = [*keys, "data.rollout_batch_size=1", *changes]
+        return data_files.check_data(load("number_game", arguments=words, environ={}, hardware="gpu"))
+
+    assert any(said.startswith("2 prompts with <video> or <audio>") for said in check())
+    for name in ("videos", "audios"):
+        assert f"row 1: {name} has a value" in mistake(lambda name=name: check(**{name: [[], ["a.mp4"]]})).what
+    assert "row 0: clips" in mistake(lambda: check("data.video_key=clips", clips=["a.mp4", None])).what
+    mistake(lambda: check("data.video_key=clips"), "no column clips")
+    check("data.video_key=videos", videos=[[], None])
 
 
 def test_prompts_without_room_are_refused_or_dropped_and_the_ways_out_are_right(checked):
