@@ -1,9 +1,12 @@
 """A picture as a row holds it: a whole file, of a shape that engines take, and without transparency."""
 
 import base64
+import math
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from io import BytesIO
+from operator import gt, lt
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -114,6 +117,16 @@ def trained(image: Any, engine: str, folder: str | Path = ".", *, by_datasets: b
     if picture and (picture.getexif().get(ORIENTATION) or (verl and picture.has_transparency_data)):
         return encoded(picture.convert("RGB") if verl else picture)
     return held
+
+
+def sizes_of_easyr1(width: int, height: int, bounds: Mapping[str, int | None]) -> Iterator[tuple[int, int]]:
+    """The sizes that a picture has in EasyR1's `process_image`: its own, and each to which it is resized."""
+    yield width, height
+    for name, is_beyond in ("max_pixels", gt), ("min_pixels", lt):
+        if (bound := bounds.get(name)) is not None and is_beyond(width * height, bound):
+            factor = math.sqrt(bound / (width * height))
+            width, height = int(width * factor), int(height * factor)
+            yield width, height
 
 
 def opened_by_datasets(file: Path | str, column: str) -> bool:

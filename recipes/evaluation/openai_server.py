@@ -11,6 +11,7 @@ from recipes.data.rows import structured
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
 from recipes.evaluation.vllm_engine import Engine
+from recipes.pictures import encoded
 from recipes.responses.measures import Group, Response, Sampling
 
 RETRIES, TIMEOUT = 6, 600.0
@@ -50,7 +51,7 @@ class ServerSampler:
         most = 1 + 2 * self._concurrency // sampling.n
         try:
             for question in questions:
-                messages = _with_image_urls(question)
+                messages = _with_image_urls(question, self._engine)
                 requests = [pool.submit(self._ask, question, messages, sampling, k) for k in range(sampling.n)]
                 waiting.append((question.row, requests))
                 if len(waiting) == most:
@@ -69,8 +70,8 @@ class ServerSampler:
             extra |= {**NEUTRAL, "top_k": sampling.top_k}
         if self._engine.template_arguments:
             extra["chat_template_kwargs"] = self._engine.template_arguments
-        if question.images and self._engine.processor and self._chat.owner == "vllm":
-            extra["mm_processor_kwargs"] = self._engine.processor
+        if question.images and self._engine.of_processor and self._chat.owner == "vllm":
+            extra["mm_processor_kwargs"] = self._engine.of_processor
         completion = self._chat.complete(
             messages,
             temperature=sampling.temperature,
@@ -93,11 +94,11 @@ def _group(row: int, requests: list[Future[Response]]) -> Group:
     return Group(row, tuple(request.result() for request in requests))
 
 
-def _with_image_urls(question: Question) -> list[dict[str, Any]]:
+def _with_image_urls(question: Question, engine: Engine) -> list[dict[str, Any]]:
     """The messages, with each image as a data URL where it belongs."""
     if not question.images:
         return question.prompt
-    urls = map(data_url, question.images)
+    urls = (data_url(encoded(engine.shown(each)) if engine.of_easyr1 else each) for each in question.images)
     messages = structured(question.prompt)
     for message in messages:
         message["content"] = [

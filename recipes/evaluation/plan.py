@@ -333,7 +333,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
-        on_white=recipe.engine == "verl",
+        of_easyr1=recipe.engine == "easyr1" and bool(bounded),
         prompt_tokens=settings.max_prompt_length if limited or tools else None,
         tools=tools,
     )

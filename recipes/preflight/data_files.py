@@ -343,10 +343,18 @@ def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
     data = recipe.data
     processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
     bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
-    of_image = picture_tokens(processor, {name: pixels for name, pixels in bounds.items() if pixels is not None})
+    of_easyr1 = recipe.engine == "easyr1"  # which resizes pictures itself, and then asks the processor without bounds
+    given = {} if of_easyr1 else {name: pixels for name, pixels in bounds.items() if pixels is not None}
+    of_image = picture_tokens(processor, given)
+
+    def tokens(height: int, width: int) -> int:
+        if of_easyr1:
+            *_, (width, height) = pictures.sizes_of_easyr1(width, height, bounds)
+        return of_image(height, width)
+
     texts = [
         processor.apply_chat_template(structured(row.messages), add_generation_prompt=True, tokenize=False)
         for row in rows
     ]
     lengths = map(len, processor.tokenizer(texts, add_special_tokens=False)["input_ids"])
-    return [length + sum(of_image(*size) - 1 for size in row.sizes) for length, row in zip(lengths, rows, strict=True)]
+    return [length + sum(tokens(*size) - 1 for size in row.sizes) for length, row in zip(lengths, rows, strict=True)]

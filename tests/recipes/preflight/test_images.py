@@ -174,6 +174,18 @@ def test_bounds_of_images_need_a_row_with_one(checked, tmp_path):
     assert "no row has an image" in mistake(lambda: checked(rows, "data.min_pixels=784"), "data.min_pixels").what
 
 
+def test_tokens_of_easyr1s_pictures_are_those_of_its_own_sizes(checked, tmp_path):
+    """It enlarges 56 x 56 to 512 x 512, of which the model's processor makes its own largest, 448 x 448; verl hands the
+    bounds over, and gets 532 x 532."""
+    small = [(PROMPT, [picture(56, 56)])] * 3
+    write(tmp_path / "test.parquet", small)
+    lengths = []
+    for engine in ("verl", "easyr1"):
+        error = mistake(lambda engine=engine: checked(small, f"engine={engine}", "data.max_prompt_length=100"))
+        lengths.append(int(error.fix.split("=")[1].partition(",")[0]))
+    assert lengths[0] - lengths[1] == 19 * 19 - 16 * 16
+
+
 def test_small_images_are_enlarged_to_the_lower_bound(checked, tmp_path):
     small = [(PROMPT, [picture(56, 56)])] * 3
     write(tmp_path / "test.parquet", small)
