@@ -186,6 +186,10 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         raise recipe.error(what, fix, key.key)
     if mistake := pictures_mistake(key.path, recipe.data.image_key, recipe.data.video_key):
         raise recipe.error(*mistake, key.key, "data.image_key", "data.video_key")
+    image_key, video_key = recipe.data.image_key, recipe.data.video_key
+    if recipe.engine == "easyr1" and video_key in (there := opened.schema_arrow.names) and image_key not in there:
+        what = f"{key.path} has a column {video_key}, where EasyR1 asks for a video in every row"
+        raise recipe.error(what, "leave the column out", key.key, "data.video_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -255,7 +259,8 @@ def check_images(recipe: Recipe) -> list[str]:
         for name in ("data.min_pixels", "data.max_pixels"):
             if recipe.source_of(name).by_user and recipe.value(name) is not None:
                 raise recipe.error(f"{name} has no effect: no row has an image", f"leave {name} out", name)
-        return []
+        if recipe.engine == "verl" or not any(image_key in columns(key) for key in files(recipe)):
+            return []  # EasyR1 asks for a processor wherever it sees the column
     least, most = recipe.data.min_pixels, recipe.data.max_pixels
     if least and most and least > most:
         what = f"data.min_pixels {least} is larger than data.max_pixels {most}"
@@ -266,7 +271,8 @@ def check_images(recipe: Recipe) -> list[str]:
         if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
             return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         on_cpu = recipe.hardware == "cpu"
-        what = f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})"
+        held = "images" if chosen else f"a column {image_key}, which may be left out"
+        what = f"the rows have {held}, and {name} has no processor for images ({PROCESSORS[0]})"
         fix = f"set MODEL_PATH to a vision-language model{', such as recipes/tasks/number_game/tiny' * on_cpu}"
         raise recipe.error(what, fix, "worker.actor.model.model_path")
     return [remark for key, rows in chosen.items() for remark in _check_room(recipe, key, rows, folder)]

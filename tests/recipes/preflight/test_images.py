@@ -186,6 +186,23 @@ def test_tokens_of_easyr1s_pictures_are_those_of_its_own_sizes(checked, tmp_path
     assert lengths[0] - lengths[1] == 19 * 19 - 16 * 16
 
 
+def test_easyr1_needs_a_processor_where_a_column_of_images_is_empty(checked, tmp_path):
+    rows, text_model = [("Which card?", [])], f"worker.actor.model.model_path={ROOT / 'recipes/tasks/gsm8k/tiny'}"
+    write(tmp_path / "test.parquet", rows)
+    assert checked(rows, text_model) == checked(rows, "engine=easyr1") == []
+    mistake(lambda: checked(rows, "engine=easyr1", text_model), "a column images, which may be left out")
+    table = pq.read_table(tmp_path / "train.parquet").rename_columns({"images": "videos"})
+    pq.write_table(table, tmp_path / "videos.parquet")
+    keys = [f"data.{part}_files={tmp_path / 'videos.parquet'}" for part in ("train", "val")]
+    for engine, refused in (("verl", False), ("easyr1", True)):
+        words = [*keys, f"engine={engine}", "data.rollout_batch_size=1"]
+        recipe = load("number_game", arguments=words, environ={}, hardware="gpu")
+        if refused:
+            mistake(lambda recipe=recipe: data_files.check_data(recipe), "leave the column out")
+        else:
+            data_files.check_data(recipe)
+
+
 def test_small_images_are_enlarged_to_the_lower_bound(checked, tmp_path):
     small = [(PROMPT, [picture(56, 56)])] * 3
     write(tmp_path / "test.parquet", small)
