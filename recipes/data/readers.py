@@ -163,12 +163,10 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 yield checked(raw, place, mistakes.columns)
             except RecipeError as error:
                 mistakes.add(error, place)
-        for name in lacking if there else ():
+        for name in sorted(lacking) if there else ():
             what = f"the file has no column {name}; its columns are {', '.join(there)}"
-            mistakes.add(
-                RecipeError(what, fix="name one of these by --image_key or data.video_key, or none"),
-                Place(str(path), 0),
-            )
+            fix = "name a column that is there by --image_key or data.video_key, or leave it out"
+            mistakes.add(RecipeError(what, fix=fix), Place(str(path), 0))
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
             fix = "put two records into it: one to train on and one to validate on"
