@@ -263,11 +263,8 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
             if row.get(pictures) or any(mark in str(row["prompt"]) for mark in (IMAGE_MARK, *UNSHOWN)):
-                what, fix = (
-                    f"row {number} has an image, a video or a sound, and a warm start imitates texts",
-                    "train with GRPO alone",
-                )
-                raise RecipeError(what, where=file, fix=fix)
+                what = f"row {number} has an image, a video or a sound, and a warm start imitates texts"
+                raise RecipeError(what, where=file, fix="train with GRPO alone")
             answer = messages_of(worked)
             if not answer:
                 lacking.append(place_of(row.get("extra_info")) or f"row {number} of {file}")

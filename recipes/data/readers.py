@@ -153,14 +153,12 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 unmapped.fix += f"; where a field holds the rows, write it alone: jq .FIELD {path.name} > rows.json"
             mistakes.add(unmapped, Place(str(path), 0))
             continue
-        lacking = {mistakes.columns.images, mistakes.columns.videos} - {
-            IMAGES,
-            VIDEOS,
-        }  # a record may leave it out, and not all of a file
+        own = mistakes.columns
+        lacking = {own.images, own.videos} - {IMAGES, VIDEOS}  # a record may leave them out, and not all of a file
         for place, raw in chain(first, found):
             lacking -= raw.keys() if isinstance(raw, dict) else set()
             try:
-                yield checked(raw, place, mistakes.columns)
+                yield checked(raw, place, own)
             except RecipeError as error:
                 mistakes.add(error, place)
         for name in sorted(lacking) if there else ():

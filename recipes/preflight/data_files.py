@@ -186,9 +186,9 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         raise recipe.error(what, fix, key.key)
     if mistake := pictures_mistake(key.path, recipe.data.image_key, recipe.data.video_key):
         raise recipe.error(*mistake, key.key, "data.image_key", "data.video_key")
-    image_key, video_key = recipe.data.image_key, recipe.data.video_key
-    if recipe.engine == "easyr1" and video_key in (there := opened.schema_arrow.names) and image_key not in there:
-        what = f"{key.path} has a column {video_key}, where EasyR1 asks for a video in every row"
+    videos, there = recipe.data.video_key, opened.schema_arrow.names
+    if recipe.engine == "easyr1" and videos in there and recipe.data.image_key not in there:
+        what = f"{key.path} has a column {videos}, where EasyR1 asks for a video in every row"
         raise recipe.error(what, "leave the column out", key.key, "data.video_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
