@@ -1,9 +1,12 @@
 """A picture as a row holds it: a whole file, of a shape that engines take, and without transparency."""
 
 import base64
+import math
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from io import BytesIO
+from operator import gt, lt
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +22,10 @@ MOST_RATIO = 200
 """The longer side by the shorter; qwen_vl_utils, which both engines use, refuses more."""
 MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
 """Tokens that a chat template writes for a picture; a prompt's text cannot bring its own."""
-
+UNSHOWN = ("<video>", "<audio>")
+"""verl splits a prompt with pictures at these, and asks for a video or a sound; elsewhere they are text."""
+AS_TEXT = f"with {' or '.join(UNSHOWN)}: no recipe shows videos or sounds, and the model reads this as text"
+OWN_MARK = "which a chat template or a trainer reads as its own"
 
 Files = dict[str, list[int]]
 """Path of a picture that was read -> its bytes and its time of change in nanoseconds."""
@@ -71,6 +77,68 @@ def _encoded(text: str, folder: Path, files: Files) -> bytes:
     data, facts = path.read_bytes(), path.stat()
     files[str(path)] = [facts.st_size, facts.st_mtime_ns]
     return data
+
+
+OF_ONE = ("resized_height", "resized_width", "min_pixels", "max_pixels")
+"""Keys with which qwen_vl_utils, and so verl alone, resizes one picture."""
+
+
+def trained(image: Any, engine: str, folder: str | Path = ".", *, by_datasets: bool = False) -> bytes:
+    """The encoded file of a picture in a finished row, in the forms that the trainer's own reader takes.
+
+    verl (verl/utils/dataset/rl_dataset.py:339 (`elif isinstance(image, dict)`)) takes a path, a data URI, or a mapping
+    with `bytes` or, without that key, `image` or `image_url`; EasyR1's `process_image` a path from `folder`, bytes, or
+    a mapping with `bytes`. Where `by_datasets` opens them, it is bytes or a path, and the picture upright.
+
+    Raises ValueError for other forms, and for a file that is not there.
+    """
+    kinds: Any
+    verl, own = engine == "verl", image if isinstance(image, dict) else {}
+    if alone := [name for name in OF_ONE if name in own]:
+        raise ValueError(f"{alone[0]} of one picture, and data.min_pixels and data.max_pixels bound all of them")
+    held, kinds = image, (str if verl else str | bytes)
+    if own:
+        folder, held, kinds = ".", own.get("bytes"), bytes
+        if by_datasets and held is None:
+            held, kinds = own.get("path"), str
+        elif verl and "bytes" not in own:
+            held, kinds = own.get("image", own.get("image_url")), str
+    if not isinstance(held, kinds):
+        fix = "give the bytes of its file, {'bytes': ...}, or its path as text"
+        raise ValueError(f"{abbreviated(image)} is no picture that {engine} opens: {fix}")
+    if isinstance(held, str):
+        held = held.removeprefix("file://" if verl else "")
+        is_uri = verl and held.startswith(("data:", "http://", "https://"))
+        try:
+            held = _encoded(held, Path(), {}) if is_uri else (Path(folder) / held).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{abbreviated(image)}: {error.strerror}") from error
+    picture = open_image(held) if by_datasets else None
+    if picture and (picture.getexif().get(ORIENTATION) or (verl and picture.has_transparency_data)):
+        return encoded(picture.convert("RGB") if verl else picture)
+    return held
+
+
+def sizes_of_easyr1(width: int, height: int, bounds: Mapping[str, int | None]) -> Iterator[tuple[int, int]]:
+    """The sizes that a picture has in EasyR1's `process_image`: its own, and each to which it is resized."""
+    yield width, height
+    for name, is_beyond in ("max_pixels", gt), ("min_pixels", lt):
+        if (bound := bounds.get(name)) is not None and is_beyond(width * height, bound):
+            factor = math.sqrt(bound / (width * height))
+            width, height = int(width * factor), int(height * factor)
+            yield width, height
+
+
+def opened_by_datasets(file: Path | str, column: str) -> bool:
+    """Return whether a parquet file says that a column has Hugging Face's Image, which `datasets` opens itself."""
+    from pyarrow.parquet import read_schema
+
+    schema = read_schema(file)
+    if b"huggingface" not in (schema.metadata or {}):
+        return False
+    from datasets import Features
+
+    return "Image(" in str(Features.from_arrow_schema(schema).get(column))
 
 
 def _decoded(text: str) -> bytes:

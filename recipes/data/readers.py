@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recipes.data.rows import IMAGE_MARK, conversation_mistake, read_rows
+from recipes.data.rows import IMAGE_MARK, IMAGES, VIDEOS, conversation_mistake, not_shown, read_rows
 from recipes.engines.worked_answers import Message, last_text, messages_of, without_nulls
 from recipes.errors import RecipeError, abbreviated, first_line
 from recipes.written import in_json, in_python, is_meant_as_one, written
@@ -60,13 +60,14 @@ class Columns:
     truth_needed: bool = True  # a record without a ground truth is a mistake
     sources: tuple[str, ...] = ()  # data sources that the reward knows; empty where it takes any
     engine: str = "verl"
+    videos: str = VIDEOS  # no recipe shows any
     unnamed: str | None = None  # the source of records that name none
 
     def __post_init__(self) -> None:
         """Raise RecipeError if one column is given for two fields."""
-        names = [self.prompt, self.ground_truth, self.images]
+        names = [self.prompt, self.ground_truth, self.images, self.videos]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
+            keys, fix = "data.prompt_key, data.answer_key, data.image_key, data.video_key", "name one column for each"
             raise RecipeError(f"the column {twice} is given for two fields", where=keys, fix=fix)
 
 
@@ -152,11 +153,18 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 unmapped.fix += f"; where a field holds the rows, write it alone: jq .FIELD {path.name} > rows.json"
             mistakes.add(unmapped, Place(str(path), 0))
             continue
+        own = mistakes.columns
+        lacking = {own.images, own.videos} - {IMAGES, VIDEOS}  # a record may leave them out, and not all of a file
         for place, raw in chain(first, found):
+            lacking -= raw.keys() if isinstance(raw, dict) else set()
             try:
-                yield checked(raw, place, mistakes.columns)
+                yield checked(raw, place, own)
             except RecipeError as error:
                 mistakes.add(error, place)
+        for name in sorted(lacking) if there else ():
+            what = f"the file has no column {name}; its columns are {', '.join(there)}"
+            fix = "name a column that is there by --image_key or data.video_key, or leave it out"
+            mistakes.add(RecipeError(what, fix=fix), Place(str(path), 0))
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
             fix = "put two records into it: one to train on and one to validate on"
@@ -197,6 +205,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     used += ["reward_model", "extra_info"] if finished else []
     if columns.ground_truth == "ground_truth" and isinstance(fields.get("ground_truth"), str | None):
         used.append("ground_truth")
+    if mistake := not_shown(given, columns.videos):
+        raise RecipeError(mistake[0], fix=mistake[1])
     prompt = given[columns.prompt]
     chat = _chat(prompt, columns.prompt)
     messages, shown = _messages(chat, columns) if chat else ([{"role": "user", "content": prompt}], [])

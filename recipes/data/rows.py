@@ -26,7 +26,8 @@ from recipes.config import Recipe
 from recipes.config.path_keys import path_keys
 from recipes.errors import RecipeError
 from recipes.files import json_sha256, sha256, whole_folder, write_whole, writing
-from recipes.pictures import MARKS
+from recipes.pictures import MARKS, OWN_MARK, UNSHOWN
+from recipes.written import written
 
 
 class Manifest(BaseModel):
@@ -69,7 +70,8 @@ ID: Final = "id"
 """Column, and key in `extra_info`, that holds the row's id. Every file of a run identifies the row by this id."""
 ID_DIGITS = 20
 """Hexadecimal digits of an id from content: 80 bits; two of a million ids collide with probability 1e12 / 2^81."""
-IMAGE_MARK = "<image>"
+IMAGE_MARK, IMAGES = "<image>", "images"
+VIDEOS, AUDIOS = "videos", "audios"
 ROWS_PER_GROUP = 4096
 
 
@@ -117,9 +119,9 @@ def make_row(
     if id is None:
         id = content_id(data_source, messages, ground_truth, images or ())
     problem = "\n\n".join(message["content"] for message in messages)
-    if mark := next((mark for mark in MARKS if mark in problem), ""):
-        fix = f"write {IMAGE_MARK} where an image belongs, and leave the model's own marks out"
-        raise RecipeError(f"{mark} is in the prompt, which a chat template writes", where="prompt", fix=fix)
+    if mark := next((mark for mark in MARKS + UNSHOWN * bool(images) if mark in problem), ""):
+        fix = f"write {IMAGE_MARK} where an image belongs, and leave other marks out"
+        raise RecipeError(f"{mark} is in the prompt, {OWN_MARK}", where="prompt", fix=fix)
     row: Row = {
         "id": id,
         "data_source": data_source,
@@ -199,6 +201,30 @@ def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: in
         columns = None if wanted is None else [name for name in opened.schema_arrow.names if name in wanted]
         for batch in opened.iter_batches(at_once, columns=columns):
             yield from batch.to_pylist()
+
+
+def not_shown(row: Mapping[str, Any], videos: str) -> tuple[str, str] | None:
+    """What a row's columns of videos and sounds have, which no recipe shows, and how to mend it; None: nothing."""
+    held = next((name for name in (videos, AUDIOS) if written(row.get(name))), None)
+    fix = f"leave the column out, or give frames as pictures, each with {IMAGE_MARK} in the prompt"
+    return (f"{held} has a value, and no recipe shows videos or sounds", fix) if held else None
+
+
+def pictures_mistake(file: str | Path, images: str, videos: str) -> tuple[str, str] | None:
+    """What is wrong with a file's columns of pictures and videos, and how to mend it; None where nothing is."""
+    schema = pq.read_schema(file)
+    for name, usual, kind in (images, IMAGES, "image"), (videos, VIDEOS, "video"):
+        if name != usual and name not in schema.names:
+            what = f"{file} has no column {name} (its columns are {', '.join(schema.names)})"
+            return what, f"name its column of {kind}s, add an empty one, or leave data.{kind}_key out"
+    for number, row in enumerate(read_rows(file, [videos, AUDIOS], 16) if {videos, AUDIOS} & {*schema.names} else ()):
+        if mistake := not_shown(row, videos):
+            return f"{file}, row {number}: {mistake[0]}", mistake[1]
+    kind = schema.field(images).type if images in schema.names else pa.null()
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_null(kind)):
+        what = f"the column {images} of {file} is {str(kind)[:60]}, and engines read a list of pictures"
+        return what, "write a list of pictures in each row"
+    return None
 
 
 def place_of(extra_info: Any) -> str:
@@ -312,9 +338,6 @@ def _write(draft: Path, rows: Iterable[Row], path: Path, given: pa.Schema | None
             count += len(group)
             group = list(islice(iterator, ROWS_PER_GROUP))
     return count, schema
-
-
-IMAGES: Final = "images"
 
 
 def schema_of(rows: Iterable[Mapping[str, Any]], *, with_images: bool) -> pa.Schema:

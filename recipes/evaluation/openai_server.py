@@ -17,6 +17,7 @@ from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, data_url
 from recipes.evaluation.vllm_engine import UNBOUNDED, Engine, response_of, rules_of
 from recipes.model_files import local_model
+from recipes.pictures import encoded
 from recipes.responses.measures import Group, Response, Sampling
 from recipes.rewards.function import awaited
 
@@ -77,7 +78,7 @@ class ServerSampler:
         ask = self._converse if self._rules else self._chat_with_tools if self._tools else self._ask
         try:
             for question in questions:
-                messages = _with_image_urls(question)
+                messages = _with_image_urls(question, self._engine)
                 requests = [pool.submit(ask, question, messages, sampling, k) for k in range(sampling.n)]
                 waiting.append((question.row, requests))
                 if len(waiting) == most:
@@ -101,8 +102,8 @@ class ServerSampler:
         extra = self._neutral(sampling)
         if self._engine.template_arguments:
             extra["chat_template_kwargs"] = self._engine.template_arguments
-        if question.images and self._engine.processor and self._chat.owner == "vllm":
-            extra["mm_processor_kwargs"] = self._engine.processor
+        if question.images and self._engine.of_processor and self._chat.owner == "vllm":
+            extra["mm_processor_kwargs"] = self._engine.of_processor
         completion = self._chat.complete(
             messages, temperature=sampling.temperature, top_p=sampling.top_p, extra_body=extra, **more
         )
@@ -218,11 +219,11 @@ def _group(row: int, requests: list[Future[Response | None]]) -> Group:
     return Group(row, tuple(response for request in requests if (response := request.result()) is not None))
 
 
-def _with_image_urls(question: Question) -> list[dict[str, Any]]:
+def _with_image_urls(question: Question, engine: Engine) -> list[dict[str, Any]]:
     """The messages, with each image as a data URL where it belongs."""
     if not question.images:
         return question.prompt
-    urls = map(data_url, question.images)
+    urls = (data_url(encoded(engine.shown(each)) if engine.of_easyr1 else each) for each in question.images)
     messages = structured(question.prompt)
     for message in messages:
         message["content"] = [

@@ -17,16 +17,17 @@ from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.checkpoints import BEST, best_checkpoint, step_of
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
-from recipes.errors import RecipeError, raise_together
+from recipes.errors import RecipeError, counted, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import Options
-from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
+from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, load_questions, outside_pictures
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
+from recipes.pictures import AS_TEXT, UNSHOWN
 from recipes.responses.measures import Sampling
 from recipes.runs import folder as runs
 from recipes.settings import flatten
@@ -77,10 +78,13 @@ class EvaluationPlan:
 
     @property
     def prompts_hash(self) -> str:
-        """A hash of the prompts: of the file, and of what is read as the prompt where that is not verl's column."""
+        """A hash of the prompts: of the file, of the pictures outside it, and of what is read as the prompt where that
+        is not verl's column."""
         parts, usual = [self.read.prompt, self.read.template, self.read.images], VERL_ROWS
-        file = hash_file(self.data)
-        return file if parts == [usual.prompt, usual.template, usual.images] else json_sha256([file, *parts])
+        file, outside = hash_file(self.data), outside_pictures(self.data, self.read)
+        if not outside and parts == [usual.prompt, usual.template, usual.images]:
+            return file
+        return json_sha256([file, *parts, *[outside] * bool(outside)])
 
     def identity(self, questions: int) -> dict[str, Any]:
         """Everything that decides the figures of a report.
@@ -175,6 +179,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         read = _read(recipe if data == options.data else of_converted(recipe))
     else:
         data, read = _recipes_data(recipe, train=options.analyse)
+    asked = [question.text for question in load_questions(data, options.limit, read)]
+    if filmed := sum(any(mark in text for mark in UNSHOWN) for text in asked):
+        log(f"note: {counted(filmed, 'prompt')} {AS_TEXT}")
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,
@@ -297,7 +304,8 @@ def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
 
 def _read(recipe: Recipe) -> RowFormat:
     of_easyr1 = (answer_column(recipe), prompt_template(recipe)) if recipe.engine == "easyr1" else ("", "")
-    return RowFormat(prompt_column(recipe), *of_easyr1, recipe.data.image_key)
+    data = recipe.data
+    return RowFormat(prompt_column(recipe), *of_easyr1, data.image_key, data.image_dir or ".", data.video_key)
 
 
 def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
@@ -321,7 +329,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         compilation=recipe.worker.rollout.engine_kwargs.get("compilation_config"),
         template_arguments=template_arguments(recipe),
         processor={name: value for name, value in bounds.items() if value is not None},
-        on_white=recipe.engine == "verl",
+        of_easyr1=recipe.engine == "easyr1" and bool(bounded),
         prompt_tokens=settings.max_prompt_length if limited or tools else None,
         tools=tools,
     )

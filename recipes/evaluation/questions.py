@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows
+from recipes.data.rows import IMAGE_MARK, find_manifest, pictures_mistake, read_rows
 from recipes.engines.columns import chat_of
 from recipes.errors import RecipeError
+from recipes.pictures import opened_by_datasets, trained
 from recipes.responses.measures import question_key
 from recipes.rewards.easyr1 import unwrapped
 
@@ -28,6 +30,8 @@ class RowFormat(NamedTuple):
     answer: str = ""  # EasyR1's column of the ground truth; empty for verl
     template: str = ""  # EasyR1's `format_prompt` around the text
     images: str = "images"  # column of the pictures, `data.image_key`
+    image_dir: str = "."  # where EasyR1 begins their paths
+    videos: str = "videos"  # column of videos, `data.video_key`, which is to be empty
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -47,7 +51,7 @@ class Question:
     extra_info: dict[str, Any] = field(default_factory=dict)
     image_count: int = 0  # number of images in the prompt
     images: tuple[bytes, ...] = ()  # their encoded bytes after `with_images`
-    image_column: str = "images"  # where they stand in the file
+    read: RowFormat = VERL_ROWS  # where and how they stand in the file
     id: str = ""  # the column `id`; empty if there is no such column
 
     @property
@@ -76,6 +80,8 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
     file = _open(path, read.needed)
     if file.metadata.num_rows == 0:
         raise RecipeError("the data set is empty", where=str(path), fix="prepare the data again")
+    if mistake := pictures_mistake(path, read.images, read.videos):
+        raise RecipeError(mistake[0], where="--data", fix=mistake[1])
     there = file.schema_arrow.names
     columns = [name for name in dict.fromkeys((*read.needed, *OPTIONAL)) if name in there]
     records = islice(read_rows(path, columns), limit)
@@ -86,20 +92,23 @@ def load_questions(path: Path, limit: int | None = None, read: RowFormat = VERL_
 def with_images(path: Path, questions: Iterable[Question]) -> Iterator[Question]:
     """The questions with their images, read from the file a few rows at a time; `questions` are in the file's order."""
     waiting = {question.row: question for question in questions}
-    if not any(question.image_count for question in waiting.values()):
+    read = next((question.read for question in waiting.values()), VERL_ROWS)
+    if not waiting or not has_images(path, read.images):
         yield from waiting.values()
         return
-    column = next(iter(waiting.values())).image_column
-    for row, record in enumerate(islice(read_rows(path, [column], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
+    engine, by_datasets = "easyr1" if read.answer else "verl", opened_by_datasets(path, read.images)
+    for row, record in enumerate(islice(read_rows(path, [read.images], IMAGE_ROWS_AT_ONCE), max(waiting) + 1)):
         if row not in waiting:
             continue
-        images = tuple(file for one in record[column] or () if isinstance(one, dict) and (file := one.get("bytes")))
-        question = waiting[row]
-        if len(images) != question.image_count:
-            what = f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(images)} images in bytes"
-            fix = f"give the row one image for each {IMAGE_MARK}, with the bytes of its file"
-            raise RecipeError(what, where=f"{path}, row {row}", fix=fix)
-        yield replace(question, images=images)
+        question, held = waiting[row], record[read.images] or ()
+        try:
+            if len(held) != question.image_count:
+                raise ValueError(f"the prompt has {question.image_count} {IMAGE_MARK} and the row {len(held)} images")
+            images = [trained(each, engine, read.image_dir, by_datasets=by_datasets) for each in held]
+        except ValueError as error:
+            fix = f"give the row one image for each {IMAGE_MARK}, as training takes it"
+            raise RecipeError(f"its images cannot be shown: {error}", where=f"{path}, row {row}", fix=fix) from error
+        yield replace(question, images=tuple(images))
 
 
 def _open(path: Path, needed: Iterable[str] = ()) -> Any:
@@ -124,8 +133,20 @@ def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, 
     messages = [{"role": message["role"], "content": message["content"]} for message in chat]
     images = sum(message["content"].count(IMAGE_MARK) for message in messages) if has_images else 0
     data_source, name = record.get("data_source") or source, str(record.get("id") or "")
-    extra, column = record.get("extra_info") or {}, read.images
-    return Question(row, messages, gold, data_source, extra, images, id=name, image_column=column)
+    extra = record.get("extra_info") or {}
+    return Question(row, messages, gold, data_source, extra, images, read=read, id=name)
+
+
+def outside_pictures(path: Path, read: RowFormat) -> dict[str, list[int]]:
+    """Each file that the rows name as a picture, with its bytes and its time of change in nanoseconds."""
+    found = {}
+    for record in read_rows(path, [read.images], IMAGE_ROWS_AT_ONCE) if has_images(path, read.images) else ():
+        for image in record[read.images] or ():
+            for name in image.values() if isinstance(image, dict) else [image]:
+                file = os.path.join(read.image_dir, name.removeprefix("file://")) if isinstance(name, str) else ""
+                if os.path.isfile(file):
+                    found[file] = [os.stat(file).st_size, os.stat(file).st_mtime_ns]
+    return found
 
 
 def has_images(path: Path, column: str) -> bool:

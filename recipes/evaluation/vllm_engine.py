@@ -23,7 +23,7 @@ from recipes.engines.versions import installed
 from recipes.errors import RecipeError
 from recipes.evaluation.questions import Question, with_images
 from recipes.model_files import model_config, positions, read_json, weight_files
-from recipes.pictures import open_image
+from recipes.pictures import open_image, sizes_of_easyr1
 from recipes.responses.measures import Group, Response, Sampling
 from recipes.rewards.function import awaited
 
@@ -50,7 +50,7 @@ class Engine:
     chat_template: str = ""  # text that replaces the model's, the recipe's `data.override_chat_template`
     # The recipe's limits on an image's size, where there are images.
     processor: dict[str, int] = field(default_factory=dict)
-    on_white: bool = True  # whether transparent images lie on white, as verl shows them; EasyR1 drops the transparency
+    of_easyr1: bool = False  # whether images are resized by EasyR1's function, which drops transparency, or by verl's
     prompt_tokens: int | None = None  # longest prompt that is asked, as in training; None: as the model has room
     compilation: dict[str, Any] | None = None  # the recipe's `compilation_config` on GPUs; None: vLLM's own
     template_arguments: dict[str, Any] = field(default_factory=dict)  # `data.apply_chat_template_kwargs`
@@ -61,11 +61,39 @@ class Engine:
         """The model's own on a GPU, float32 on a CPU."""
         return "auto" if visible_gpus(os.environ) else "float32"
 
+    def shown(self, data: bytes, patch: int = PATCH) -> Any:
+        """An image as training hands it to a model: within EasyR1's bounds, or its sides rounded to whole tokens and on
+        white, by the function that verl calls."""
+        picture = open_image(data)
+        if self.of_easyr1:
+            for size in sizes_of_easyr1(picture.width, picture.height, self.processor):
+                picture = picture.resize(size)
+            return picture.convert("RGB")
+        from qwen_vl_utils import fetch_image
+
+        return fetch_image({"image": picture}, patch)
+
+    def size(self, picture: Any, patch: int) -> tuple[int, int]:
+        """Height and width of a picture after `shown`."""
+        if self.of_easyr1:
+            *_, (width, height) = sizes_of_easyr1(picture.width, picture.height, self.processor)
+            return height, width
+        from qwen_vl_utils.vision_process import smart_resize
+
+        return smart_resize(picture.height, picture.width, 2 * patch)
+
+    @property
+    def of_processor(self) -> dict[str, int]:
+        """Arguments of the model's own processor, which EasyR1 gives none."""
+        return {} if self.of_easyr1 else self.processor
+
     def generator(self, *, server: bool = False) -> str:
         """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         settings: dict[str, Any] = {"image bounds": self.processor, "template arguments": self.template_arguments}
         if self.prompt_tokens and not server:
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
+        if self.of_easyr1:
+            settings["images"] = "by EasyR1"
         if self.tools:
             settings["tools"] = {**asdict(self.tools), "file": file_digest(self.tools.file)}
         if server:  # which has its own precision, and its own template where there are no tools
@@ -160,7 +188,7 @@ class VllmSampler:
         prompt: dict[str, Any] = {"prompt_token_ids": tokens}
         if question.images:
             prompt["multi_modal_data"] = {
-                "image": [_image(data, self._settings.on_white, self._patch) for data in question.images]
+                "image": [self._settings.shown(data, self._patch) for data in question.images]
             }
         try:
             engine.add_request(str(question.row), prompt, _parameters(question, sampling))
@@ -215,18 +243,17 @@ class VllmSampler:
     def _picture_counter(self) -> Callable[[Question], int]:
         """A function from a question to the tokens of its pictures beyond their marks, at the sizes that vLLM gets; 0
         where the model's processor is its own code, or none."""
-        from qwen_vl_utils.vision_process import smart_resize
         from transformers import AutoProcessor
 
         try:
             processor = AutoProcessor.from_pretrained(str(self._model), trust_remote_code=False)
         except (ValueError, OSError):
             return lambda question: 0
-        counted = picture_tokens(processor, self._settings.processor)
+        counted = picture_tokens(processor, self._settings.of_processor)
 
         def count(question: Question) -> int:
-            sizes = [(picture.height, picture.width) for picture in map(open_image, question.images)]
-            return sum(counted(*smart_resize(*size, 2 * self._patch)) - 1 for size in sizes)
+            sizes = [self._settings.size(picture, self._patch) for picture in map(open_image, question.images)]
+            return sum(counted(*size) - 1 for size in sizes)
 
         return count
 
@@ -260,7 +287,9 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         "compilation_config": settings.compilation,
     }
     on_device = of_gpu if on_gpu else on_cpu
-    on_images = {"limit_mm_per_prompt": {"image": images}, "mm_processor_kwargs": settings.processor} if images else {}
+    on_images = (
+        {"limit_mm_per_prompt": {"image": images}, "mm_processor_kwargs": settings.of_processor} if images else {}
+    )
     try:
         return LLM(
             model=str(model),
@@ -277,14 +306,6 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:
         what = f"vLLM did not start with this model: {type(error).__name__}: {str(error)[:500]}"
         raise RecipeError(what, where=str(model), fix="set VLLM_LOGGING_LEVEL=INFO, which shows more") from error
-
-
-def _image(data: bytes, on_white: bool = True, patch: int = PATCH) -> Any:
-    """An image as training hands it to a model: its sides rounded to whole tokens, by the function that verl calls."""
-    from qwen_vl_utils import fetch_image
-
-    picture = open_image(data)
-    return fetch_image({"image": picture if on_white else picture.convert("RGB")}, patch)
 
 
 def _prepare_cpu(model: Path) -> None:

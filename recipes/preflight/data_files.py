@@ -15,7 +15,7 @@ from recipes import pictures
 from recipes.config import PathKey, Recipe, path_keys
 from recipes.config.accounting import data_parallel, used_rows
 from recipes.data.lengths import count_split, picture_tokens
-from recipes.data.rows import IMAGE_MARK, find_manifest, read_rows, row_count, structured
+from recipes.data.rows import IMAGE_MARK, find_manifest, pictures_mistake, read_rows, row_count, structured
 from recipes.data.splits import Prompts
 from recipes.engines.columns import answer_column, chat_of, engine_columns, prompt_column, prompt_template
 from recipes.errors import RecipeError, abbreviated, counted, first_line
@@ -73,7 +73,7 @@ CHAT_MARKS = re.compile(r"<\|(im_start|start_header_id|user|assistant|system)\|>
 
 def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     """Remarks on prompts; the data of a task of this repository is not read: it is made without such prompts."""
-    parts, marked, hidden, unfilled, unasked, places = {}, Counter[str](), Counter[str](), 0, 0, 0
+    parts, marked, hidden, unfilled, unasked, places, filmed = {}, Counter[str](), Counter[str](), 0, 0, 0, 0
     truths, twofold = dict[tuple[str, int], tuple[int, str]](), dict[tuple[str, int], str]()  # by source and prompt
     for part in ("train", "val"):
         parts[part] = found = Prompts(0)
@@ -87,13 +87,14 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 texts = [str(message.get("content")) for message in chat]
                 unasked += not chat or chat[-1].get("role") not in ("user", "tool") or not texts[-1].strip()
                 held = [_held(image) for image in row.get(image_key) or ()]
-                pictures = [each if isinstance(each, bytes) else str(each).encode() for each in held]
-                asked = str(row.get("data_source")), found.add("", texts, pictures)
+                shown = [each if isinstance(each, bytes) else str(each).encode() for each in held]
+                asked = str(row.get("data_source")), found.add("", texts, shown)
                 marked.update(mark[0] for mark in map(CHAT_MARKS.search, texts) if mark)
                 fields, text = _fields(row | {image_key: None}), "\n".join(texts)
                 unshown = _hidden(fields, text)
                 hidden.update(unshown)
-                unfilled += not pictures and IMAGE_MARK in text and "image" not in str(unshown)
+                filmed += any(mark in text for mark in pictures.UNSHOWN)
+                unfilled += not shown and IMAGE_MARK in text and "image" not in str(unshown)
                 model = written(row.get("reward_model"))
                 own = model.get("ground_truth") if isinstance(model, dict) else row.get(answer_column(recipe))
                 if own is None or unshown:
@@ -120,6 +121,8 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
     if unfilled:
         what = f"{counted(unfilled, 'prompt')} with {IMAGE_MARK} and without images"
         remarks.append(f"{what}: the model reads this as text; --image_key names the column of images")
+    if filmed:
+        remarks.append(f"{counted(filmed, 'prompt')} {pictures.AS_TEXT}")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
         fix = f"--image_key {name} can" if name.startswith("image") else fix
@@ -181,6 +184,12 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         what = f"{key.path} lacks {', '.join(lacking)} (its columns are {', '.join(opened.schema_arrow.names)})"
         fix = f"{recipe.engine} reads {', '.join(engine_columns(recipe))}; see make_row in recipes/data/rows.py"
         raise recipe.error(what, fix, key.key)
+    if mistake := pictures_mistake(key.path, recipe.data.image_key, recipe.data.video_key):
+        raise recipe.error(*mistake, key.key, "data.image_key", "data.video_key")
+    videos, there = recipe.data.video_key, opened.schema_arrow.names
+    if recipe.engine == "easyr1" and videos in there and recipe.data.image_key not in there:
+        what = f"{key.path} has a column {videos}, where EasyR1 asks for a video in every row"
+        raise recipe.error(what, "leave the column out", key.key, "data.video_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -250,7 +259,8 @@ def check_images(recipe: Recipe) -> list[str]:
         for name in ("data.min_pixels", "data.max_pixels"):
             if recipe.source_of(name).by_user and recipe.value(name) is not None:
                 raise recipe.error(f"{name} has no effect: no row has an image", f"leave {name} out", name)
-        return []
+        if recipe.engine == "verl" or not any(image_key in columns(key) for key in files(recipe)):
+            return []  # EasyR1 asks for a processor wherever it sees the column
     least, most = recipe.data.min_pixels, recipe.data.max_pixels
     if least and most and least > most:
         what = f"data.min_pixels {least} is larger than data.max_pixels {most}"
@@ -261,7 +271,8 @@ def check_images(recipe: Recipe) -> list[str]:
         if not Path(name).is_dir():  # the hub's cache has none or only a part of the model
             return [f"{name} is not here yet: whether prompts have room for their images is not known"]
         on_cpu = recipe.hardware == "cpu"
-        what = f"the rows have images, and {name} has no processor for images ({PROCESSORS[0]})"
+        held = "images" if chosen else f"a column {image_key}, which may be left out"
+        what = f"the rows have {held}, and {name} has no processor for images ({PROCESSORS[0]})"
         fix = f"set MODEL_PATH to a vision-language model{', such as recipes/tasks/number_game/tiny' * on_cpu}"
         raise recipe.error(what, fix, "worker.actor.model.model_path")
     return [remark for key, rows in chosen.items() for remark in _check_room(recipe, key, rows, folder)]
@@ -275,14 +286,18 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
     """
     prompt_key, image_key, template = prompt_column(recipe), recipe.data.image_key, prompt_template(recipe)
     limit, found = recipe.worker.rollout.limit_images, list[Row]()
+    by_datasets = pictures.opened_by_datasets(file, image_key)
     for number, row in enumerate(read_rows(file, (prompt_key, image_key), ROWS_AT_ONCE)):
         messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
         texts = [str(message.get("content")) for message in messages]
         places = sum(text.count(IMAGE_MARK) for text in texts)
-        own = next((mark for mark in pictures.MARKS for text in texts if mark in text), "")
+        marks = pictures.MARKS + pictures.UNSHOWN * bool(images)
+        own = next((mark for mark in marks for text in texts if mark in text), "")
         what, fix = "", "make it again, or leave the row out"
-        if own:
-            what, fix = f"{own} in its prompt, which a chat template writes", f"write {IMAGE_MARK}, or leave it out"
+        if row.get(image_key, []) is None and recipe.engine == "easyr1":
+            what, fix = f"null as {image_key}, of which EasyR1 asks the length", "write an empty list"
+        elif own:
+            what, fix = f"{own} in its prompt, {pictures.OWN_MARK}", f"write {IMAGE_MARK}, or leave it out"
         elif places != len(images) or len(images) > limit:
             what = f"{counted(places, 'place')} {IMAGE_MARK} in its prompt and {counted(len(images), 'image')}"
             what += f", and worker.rollout.limit_images is {limit}"
@@ -290,11 +305,7 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
         sizes = []
         try:
             for image in [] if what else images:
-                held = _held(image)
-                if isinstance(held, str):
-                    held = (Path(recipe.data.image_dir or ".") / held.removeprefix("file://")).read_bytes()
-                if not isinstance(held, bytes):
-                    raise ValueError("neither bytes nor a path")
+                held = pictures.trained(image, recipe.engine, recipe.data.image_dir or ".", by_datasets=by_datasets)
                 picture = pictures.open_image(held)
                 sizes.append((picture.height, picture.width))
                 pictures.check(picture, decode=number < MOST_DECODED)
@@ -338,10 +349,18 @@ def count(recipe: Recipe, rows: list[Row], model: str) -> list[int]:
     data = recipe.data
     processor = AutoProcessor.from_pretrained(model, trust_remote_code=recipe.worker.actor.model.trust_remote_code)
     bounds = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
-    of_image = picture_tokens(processor, {name: pixels for name, pixels in bounds.items() if pixels is not None})
+    of_easyr1 = recipe.engine == "easyr1"  # which resizes pictures itself, and then asks the processor without bounds
+    given = {} if of_easyr1 else {name: pixels for name, pixels in bounds.items() if pixels is not None}
+    of_image = picture_tokens(processor, given)
+
+    def tokens(height: int, width: int) -> int:
+        if of_easyr1:
+            *_, (width, height) = pictures.sizes_of_easyr1(width, height, bounds)
+        return of_image(height, width)
+
     texts = [
         processor.apply_chat_template(structured(row.messages), add_generation_prompt=True, tokenize=False)
         for row in rows
     ]
     lengths = map(len, processor.tokenizer(texts, add_special_tokens=False)["input_ids"])
-    return [length + sum(of_image(*size) - 1 for size in row.sizes) for length, row in zip(lengths, rows, strict=True)]
+    return [length + sum(tokens(*size) - 1 for size in row.sizes) for length, row in zip(lengths, rows, strict=True)]

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from qwen_vl_utils import fetch_image
 
 from recipes import pictures
-from recipes.evaluation.vllm_engine import _image
+from recipes.evaluation.vllm_engine import Engine
 from tests.mistakes import mistake
 
 
@@ -96,6 +96,6 @@ def test_a_transparent_picture_is_the_same_in_training_and_evaluation():
     ImageDraw.Draw(drawing).rectangle((20, 40, 90, 70), fill=(0, 0, 0, 255))
     for data in (encoded(drawing), encoded(drawing.convert("LA")), pictures.usable(encoded(drawing.convert("LA")))):
         trained = fetch_image({"image": Image.open(io.BytesIO(data))})
-        assert list(_image(data).getdata()) == list(trained.getdata())
+        assert Engine().shown(data).tobytes() == trained.tobytes()
     assert trained.getpixel((0, 0)) == (255, 255, 255)
-    assert _image(encoded(drawing), on_white=False).getpixel((0, 0)) == (0, 0, 0), "as EasyR1"
+    assert Engine(of_easyr1=True).shown(encoded(drawing)).getpixel((0, 0)) == (0, 0, 0), "as EasyR1"

@@ -59,7 +59,7 @@ class Data(Section):
     image_key: str = key("images", "IMAGE_KEY")
     """column of the images"""
     video_key: str = key("videos")
-    """column of the videos"""
+    """column of the videos, which is refused where a row has any: no recipe shows them"""
     image_dir: str | None = key(None, engines=ONLY_EASYR1, path="input", resume="content")
     """folder that image paths in the rows are relative to; null: the folder of their file"""
     video_fps: float = key(2.0, gt=0, engines=ONLY_EASYR1, resume="content")
@@ -113,7 +113,7 @@ class Data(Section):
 
 BY_CONVERSION = (
     "data.system_prompt", "data.format_prompt", "data.data_source", "data.val_share",
-    "data.prompt_key", "data.answer_key", "data.image_key", "data.image_dir",
+    "data.prompt_key", "data.answer_key", "data.image_key", "data.video_key", "data.image_dir",
 )  # fmt: skip
 """Keys that act while rows are converted, on every engine; converted rows have our columns and finished texts."""
 

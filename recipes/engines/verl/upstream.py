@@ -184,6 +184,26 @@ def _one_row_each(column: Any) -> bool:
 
 
 @change("model")
+def positions_of_equal_rows() -> None:
+    """verl takes the positions of prompts with pictures for ragged in their last dimension, where its queue made them
+    ragged in the first: where all rows have one length.
+
+    verl/utils/tensordict_utils.py:915 (`data["position_ids"]._ragged_idx = 2`).
+    """
+    from verl.utils.tensordict_utils import nested_tensor_from_tensor_list
+
+    def mark(verls: Any, data: Any) -> None:
+        ids = data.get("position_ids", None)
+        if ids is not None and ids.is_nested and ids.dim() == 3 and len(ids.values()) == ids.offsets()[-1]:
+            rows = ids.values().unflatten(0, (ids.size(0), -1))
+            data["position_ids"] = nested_tensor_from_tensor_list(list(rows))
+        verls(data)
+
+    for caller in ("verl.workers.engine_workers", "verl.workers.engine.base"):
+        _wrap(caller, "maybe_fix_3d_position_ids", mark)
+
+
+@change("model")
 def no_value_head_of_trl() -> None:
     """Where TRL is installed verl patches its model with a value head, a class that TRL no longer has.
 

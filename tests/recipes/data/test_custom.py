@@ -482,3 +482,43 @@ def test_columns_of_ones_own_are_mapped_and_the_recipe_reads_ours(tmp_path):
     pairs = {(row["problem"], row["reward_model"]["ground_truth"]) for row in made_rows}
     assert pairs <= {(f"question {index}", str(index)) for index in range(20)}
     require_supported(recipe, "verl")
+
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.csv", "mine.parquet"])
+def test_a_column_of_pictures_that_is_not_there_is_named_with_those_that_are(tmp_path, name):
+    """It was left out in silence where no prompt had <image>; one that later records alone have is there."""
+    table = pandas.DataFrame([record(i, photo=None) for i in range(70)])
+    (tmp_path / "mine.jsonl").write_text(table.to_json(orient="records", lines=True))
+    table.to_csv(tmp_path / "mine.csv")
+    table.to_parquet(tmp_path / "mine.parquet")
+    error = mistake(lambda: made(Conversion((tmp_path / name,), columns=Columns(images="photos"))), name)
+    assert "no column photos; its columns are" in error.what
+    assert "photo" in error.what.partition("its columns are")[2]
+    assert "--image_key" in error.fix
+    made(Conversion((tmp_path / name,), columns=Columns(images="photo")))
+    late = write(tmp_path, [*map(record, range(70)), record(70, photos=[])], "late.jsonl")
+    made(Conversion((late,), columns=Columns(images="photos")))
+
+
+def test_videos_are_refused_and_their_columns_are_as_named(tmp_path):
+    """They were left out, and the model saw the text alone."""
+    clip = {"videos": ["a.mp4"]}, {"videos": "['a.mp4']"}, {"clips": "a.mp4"}, {"audios": ["a.wav"]}
+    for fields in clip:
+        name = next(iter(fields))
+        columns = Columns(videos="clips") if name == "clips" else Columns()
+        file = write(tmp_path, [record(0, **fields), record(1, **{name: None}), record(2)], f"{name}.jsonl")
+        error = mistake(lambda file=file, columns=columns: made(Conversion((file,), columns=columns)), "line 1")
+        assert error.what == f"{name} has a value, and no recipe shows videos or sounds"
+    made(Conversion((write(tmp_path, [record(0, videos=[]), record(1, videos="[]"), record(2)]),)))
+    file = write(tmp_path, [*map(record, range(3))])
+    mistake(lambda: made(Conversion((file,), columns=Columns(videos="clips"))), "no column clips")
+    pixel = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
+    rows = [{**record(i), "prompt": f"<image><video>{i}?", "images": pixel} for i in range(3)]
+    mistake(lambda: made(Conversion((write(tmp_path, rows),))), "<video> is in the prompt")
+
+
+def test_a_column_of_videos_that_is_empty_is_gone_after_the_conversion(file):
+    file.write_text("".join(json.dumps(record(i, clips=[])) + "\n" for i in range(40)))
+    recipe, _ = prepared("--data", "mine.jsonl", "data.video_key=clips")
+    assert recipe.data.video_key == "videos"
+    check_data(recipe)

@@ -106,6 +106,12 @@ def test_images_travel_as_data_urls_where_they_belong(ask, server, make_data, ma
     assert kind == "data:image/png"
     assert base64.b64decode(encoded) == picture.getvalue()
     assert request["mm_processor_kwargs"] == BOUNDS
+    of_easyr1 = Engine(processor={"min_pixels": 784}, of_easyr1=True)
+    ask(data=data, engine=of_easyr1)
+    request = server.requests[-1]
+    shown = request["messages"][0]["content"][1]["image_url"]["url"].partition(";base64,")[2]
+    assert Image.open(io.BytesIO(base64.b64decode(shown))).size == (28, 28), "it is resized here, as EasyR1 does"
+    assert "mm_processor_kwargs" not in request
 
 
 TINY = str(ROOT / "recipes/tasks/gsm8k/tiny")

@@ -109,6 +109,27 @@ def test_what_changes_the_answers_is_in_the_caches_key(monkeypatch):
     assert "512" in asked.generator(Engine(processor={"max_pixels": 512})), "images are sent with the bounds"
 
 
+def test_pictures_of_a_run_on_easyr1_are_resized_as_there_and_kept_apart(make_data, make_row, monkeypatch):
+    """EasyR1 gives the model's processor no bounds; a run's answers were those of verl's pictures."""
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=lambda **arguments: arguments))
+    monkeypatch.setattr(vllm_engine, "visible_gpus", lambda environ: 1)
+    file = encoded(Image.new("RGB", (560, 1008), "red"))
+    prompt = [{"role": "user", "content": "<image>How many?"}]
+    data = make_data(rows=[make_row(0, prompt=prompt, images=[{"bytes": file}])])
+    made = {}
+    for engine in ("verl", "easyr1"):
+        words = [f"engine={engine}", "data.min_pixels=784", "data.max_pixels=200000"]
+        recipe = load("number_game", arguments=words, environ={}, hardware="gpu")
+        made[engine] = plan._engine(Options(), recipe, data)
+    arguments = {name: vllm_engine._start_engine(TINY, 512, each, 1) for name, each in made.items()}
+    bounds = {"min_pixels": 784, "max_pixels": 200000}
+    assert [arguments[name]["mm_processor_kwargs"] for name in made] == [bounds, {}]
+    assert [each.shown(file).size for each in made.values()] == [(560, 1008), (333, 600)]
+    assert len({each.generator(server=served) for each in made.values() for served in (False, True)}) == 4
+    recipe = load("countdown", arguments=["engine=easyr1"], environ={}, hardware="gpu")
+    assert not plan._engine(Options(), recipe, make_data(2)).of_easyr1, "texts have no other key"
+
+
 def test_broken_weights_are_found_by_their_log_probabilities():
     def logprob(value, sampling):
         return vllm_engine._logprob(SimpleNamespace(cumulative_logprob=value), 3, sampling)

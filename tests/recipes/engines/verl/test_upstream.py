@@ -84,6 +84,31 @@ def test_rows_selected_together_are_the_rows_that_verl_selects(chosen):
     assert ours["ids"]._max_seqlen == theirs["ids"]._max_seqlen
 
 
+@pytest.mark.parametrize("lengths", [(6, 6, 6, 6), (5, 7, 6, 5)])
+def test_positions_of_pictures_are_divided_where_all_rows_have_one_length(lengths):
+    """verl's queue makes them; torch takes equal rows for ragged in the first dimension, and verl in the last."""
+    import torch
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.engine import base
+
+    rows = [torch.arange(4 * length).view(4, length) + length for length in lengths]
+    made, batch = (
+        tu.get_tensordict({"position_ids": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, {}) for _ in "ab"
+    )
+    upstream.positions_of_equal_rows()
+    if len({*lengths}) == 1:  # where verl mends it, the change goes
+        inspect.unwrap(base.maybe_fix_3d_position_ids)(made)
+        with pytest.raises(RuntimeError):
+            tu.chunk_tensordict(made, 2)
+    for _ in range(2):  # verl calls it before each division
+        base.maybe_fix_3d_position_ids(batch)
+    assert torch.equal(batch["position_ids"].values(), torch.cat(rows, dim=1))  # as the engine packs them
+    divided = [row for part in tu.chunk_tensordict(batch, 2) for row in part["position_ids"].unbind()]
+    divided += tu.index_select_tensor_dict(batch, [1, 3])["position_ids"].unbind()
+    for row, expected in zip(divided, [*rows, rows[1], rows[3]], strict=True):
+        assert torch.equal(row, expected)
+
+
 def test_one_rank_has_the_rows_that_verl_gives_it_and_more_ranks_are_verls():
     from verl.trainer.ppo.v1 import trainer_base
 
