@@ -161,6 +161,10 @@ def require_resolved(value: T | None) -> T:
     return value
 
 
+SEED: dict[str, Any] = {"ge": 0, "lt": 1 << 31}
+"""Bounds of a seed: NumPy takes 32 bits, and processes add their number."""
+
+
 def key(default: Any, variable: str = "", *, verl: str | tuple[str, ...] = SAME, **facts: Any) -> Any:
     """Declare a key by its default, or a factory of it; the text below its declaration says what it does.
 

@@ -502,7 +502,7 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
             recipe.name if own else None,
         ),
         data.val_share,
-        abs(data.seed),
+        data.seed,
         Path(data.image_dir) if data.image_dir else None,
     )
 

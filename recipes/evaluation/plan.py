@@ -21,7 +21,7 @@ from recipes.errors import RecipeError, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.options import Options
+from recipes.evaluation.options import TWINS, Options
 from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -112,17 +112,6 @@ OF_EVALUATION = (*BY_CONVERSION, *table("read_by.yaml")["evaluation"])
 """Beginnings of the keys that an evaluation reads, or the conversion of its data."""
 OF_TRAINING_ALONE, AS_TRAINED = (tuple(table("read_by.yaml")[name]) for name in ("training_alone", "as_trained"))
 """Beginnings of keys that shape answers, or scores, in training alone; and of those that an evaluation has as a run."""
-
-
-TWINS = {
-    "rollout_n": "worker.rollout.n",
-    "temperature": "worker.rollout.temperature",
-    "top_p": "worker.rollout.top_p",
-    "max_tokens": "data.max_response_length",
-    "seed": "worker.rollout.seed",
-    "tensor_parallel_size": "worker.rollout.tensor_parallel_size",
-}
-"""Option -> the recipe's key of the same quantity."""
 
 
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
