@@ -143,7 +143,7 @@ def rows_file(rows: Any, folder: Path, image_key: str = "images") -> Path:
             row = {name: _absolute(value, name in (image_key, *PICTURES)) for name, value in row.items()}
             lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
             lines[-1].encode()  # a half of a surrogate pair cannot be written
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
     if not lines:
         raise RecipeError("there are no rows", where=repr(rows)[:80], fix=fix)

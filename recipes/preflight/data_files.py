@@ -130,12 +130,15 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
 
 
 def _canonical(truth: Any) -> str:
-    """A text that is the same for a truth in another spelling: numbers by value, lists and mappings in any order."""
+    """A text that is the same for a truth in another spelling: numbers by value, lists and mappings in any order.
+
+    Of lists and mappings a hash: quotes in quotes would double their length with each list around them.
+    """
     value = written(truth)
     if isinstance(value, dict):
-        return str(sorted((str(name), _canonical(each)) for name, each in value.items()))
+        return str(hash(frozenset((str(name), _canonical(each)) for name, each in value.items())))
     if isinstance(value, list | tuple):
-        return str(sorted(map(_canonical, value)))
+        return str(hash(tuple(sorted(map(_canonical, value)))))
     try:
         return str(float(value))
     except (TypeError, ValueError):

@@ -109,6 +109,9 @@ def test_the_tiny_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
         ("algorithm: {adv_estimator: gpro}", ["'gpro'", "did you mean grpo?"]),
         ("data: {seed: 1,\n seed: 2}", ["duplicate key seed", "toy.yaml", "line 2"]),
         ("3", ["toy.yaml"]),
+        ("worker: &x {rollout: *x}", ["cannot read", "toy.yaml", "in itself"]),
+        ("worker: &x [*x]", ["cannot read", "toy.yaml", "in itself"]),
+        (f"worker: {'[' * 3000}{']' * 3000}", ["cannot read", "toy.yaml", "nested too deep"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         (
             "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",

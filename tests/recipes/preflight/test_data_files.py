@@ -57,6 +57,14 @@ def test_a_question_with_two_ground_truths(make, files, last, differs):
     assert not differs or (lines[0].startswith("1 prompt ") and "'24' and '25'; leave" in lines[0])
 
 
+def test_lists_in_lists_are_one_truth_in_any_order_and_take_no_memory():
+    """Quotes in quotes doubled the text with each list: 90 of them took all memory."""
+    truths = ["[" * 20 + each + "]" * 20 for each in ('1, {"a": 2, "b": 3}', '{"b": 3.0, "a": 2}, 1.0', "1, 2")]
+    one, same, other = map(data_files._canonical, truths)
+    assert one == same != other
+    assert len(one) < 100
+
+
 @pytest.mark.parametrize(
     ("chat", "named"),
     [
