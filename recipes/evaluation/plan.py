@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
-from recipes.config.resolve import MODEL
+from recipes.config.resolve import MODEL, replaced
 from recipes.config.rewards import problems
 from recipes.config.schema import BY_CONVERSION, leaves, template_text
 from recipes.config.variables import table, variable_settings
@@ -206,7 +206,7 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel, c
     if folder is None or not (folder / "config.yaml").is_file():
         return []
     try:
-        run = load(str(folder / "config.yaml"), environ={})
+        run = _of_run(folder)
     except RecipeError:
         return []  # of another version, or of another schema
     if run.name != recipe.name:
@@ -270,10 +270,23 @@ def _recipe(options: Options) -> Recipe:
         runs = sorted(str(relative_to_cwd(each.parent)) for each in run_dir("").glob("*/config.yaml"))
         fix = f"give one of {', '.join(runs)}" if runs else "train first, or give a run's folder"
         raise RecipeError("this is not the folder of a run: it has no config.yaml", where=str(options.run), fix=fix)
-    recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
+    recipe = _of_run(options.run, options.words)
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
     return recipe
+
+
+def _of_run(folder: Path, words: Sequence[str] = ()) -> Recipe:
+    """The recipe of a run; what is gone from the artifacts where it ran is taken from those where its folder is now."""
+    recipe, moved = load(str(folder / "config.yaml"), arguments=words, environ={}), dict[str, Any]()
+    then, now = (Path(str(place)).absolute().parent.parent for place in (recipe.trainer.save_checkpoint_path, folder))
+    for each in path_keys(recipe):
+        path = Path(each.path)
+        if path.is_relative_to(then) and not path.exists() and (here := now / path.relative_to(then)).exists():
+            value = moved.get(each.key, recipe.value(each.key))
+            texts = [text.replace(each.path, str(here)) for text in (value if isinstance(value, list) else [value])]
+            moved[each.key] = texts if isinstance(value, list) else texts[0]
+    return replaced(recipe, moved, f"as {folder / 'config.yaml'} says, and moved since")
 
 
 def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
@@ -325,6 +338,10 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
     trained_name, base_name = options.model_path, options.base_model_path
     if not trained_name and options.run:
         trained_name = str(recipe.trainer.save_checkpoint_path)
+        if not Path(trained_name).exists():
+            beside = relative_to_cwd(options.run.absolute().parent.parent / "checkpoints" / Path(trained_name).name)
+            fix = f"move them to {beside}, or name one: --model_path FOLDER/global_step_N"
+            raise RecipeError(f"the run's checkpoints are not in {trained_name}", where=str(options.run), fix=fix)
         base_name = base_name or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not trained_name:
         fix = "name a folder, a checkpoint, or a run (--run)"
