@@ -1,6 +1,7 @@
 """Options of an evaluation: each field of `Options` is an option, which typer reads from its annotation."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -79,13 +80,10 @@ class Options:
 
     def __post_init__(self) -> None:
         """Hold values to types and bounds, find what lies in `artifacts/`; a model's name may be that on a server."""
-        for name, hint in get_type_hints(Options, include_extras=True).items():
-            (kind, option), given = get_args(hint), getattr(self, name)
-            bounds = leaves(Recipe)[BOUNDED_AS[name]].field.metadata if name in BOUNDED_AS else [Field(ge=option.min)]
-            bounded: Any = Annotated[(kind | None, *bounds)]
+        for name, adapter in _adapters().items():
+            given = getattr(self, name)
             try:
-                number = TypeAdapter(bounded, config=ConfigDict(allow_inf_nan=False)).validate_python(given)
-                object.__setattr__(self, name, number)
+                object.__setattr__(self, name, adapter.validate_python(given))
             except ValidationError as error:
                 what, fix = (
                     f"--{name} is {given}: {error.errors()[0]['msg']}",
@@ -119,3 +117,15 @@ class Options:
             what = f"{strange[0]} is neither an option, key=value, a YAML file, nor one of {', '.join(MODES)}"
             raise RecipeError(what, where="the arguments", fix="see --help")
         return tasks[0] if tasks else ""
+
+
+@cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    """What holds each option to its type and bounds."""
+    found = {}
+    for name, hint in get_type_hints(Options, include_extras=True).items():
+        kind, option = get_args(hint)
+        bounds = leaves(Recipe)[BOUNDED_AS[name]].field.metadata if name in BOUNDED_AS else [Field(ge=option.min)]
+        bounded: Any = Annotated[(kind | None, *bounds)]
+        found[name] = TypeAdapter(bounded, config=ConfigDict(allow_inf_nan=False))
+    return found
