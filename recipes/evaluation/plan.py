@@ -142,9 +142,8 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     idle += ("base_api_base",) * (not (options.base_model_path or options.run))
     idle += ("overwrite",) * (not (options.output_dir or options.filter_out))
     unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
-    unread += ["data.override_chat_template, since a server has its own"] * bool(
-        served and recipe.data.override_chat_template
-    )
+    of_server = ("data.override_chat_template", "worker.actor.model.trust_remote_code") if served else ()
+    unread += [f"{key}, since a server has its own" for key in of_server if recipe.value(key)]
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -330,6 +329,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         on_white=recipe.engine == "verl",
         prompt_tokens=settings.max_prompt_length if limited or tools else None,
         tools=tools,
+        trust_remote_code=recipe.worker.actor.model.trust_remote_code,
     )
 
 
