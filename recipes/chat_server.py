@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from recipes.errors import RecipeError
@@ -12,6 +13,8 @@ class Completion(NamedTuple):
     tokens: int | None  # its number of tokens; None where the server does not report it
     truncated: bool  # whether the limit on tokens cut it off
     reasoning: bool  # whether a reasoning parser took the thinking out
+    prompt_tokens: int | None = None  # as `tokens`, of its prompt
+    calls: tuple[Any, ...] = ()  # of tools, as the server's parser found them: `id`, `function.name`, `.arguments`
 
 
 class ChatServer:
@@ -36,23 +39,42 @@ class ChatServer:
 
     def complete(self, messages: list[dict[str, Any]], **request: Any) -> Completion:
         """The response to a chat; `request` has further arguments of the client's `chat.completions.create`."""
+        reply, choice = self._first_choice(self._client.chat.completions.create, messages=messages, **request)
+        message = choice.message
+        return Completion(
+            text=message.content or "",
+            tokens=reply.usage.completion_tokens if reply.usage else None,
+            truncated=choice.finish_reason == "length",
+            reasoning=bool(getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None)),
+            prompt_tokens=reply.usage.prompt_tokens if reply.usage else None,
+            calls=tuple(getattr(message, "tool_calls", None) or ()),
+        )
+
+    def continue_tokens(self, prompt: str | Sequence[int], **request: Any) -> tuple[list[int], list[int]]:
+        """The tokens of a prompt, which is a text or tokens, and those that follow it; by vLLM's `return_token_ids`.
+
+        `request` has further arguments of the client's `completions.create`.
+        """
+        extra = {**request.pop("extra_body", {}), "return_token_ids": True, "add_special_tokens": False}
+        _, choice = self._first_choice(self._client.completions.create, prompt=prompt, extra_body=extra, **request)
+        asked, answered = getattr(choice, "prompt_token_ids", None), getattr(choice, "token_ids", None)
+        if asked is None or answered is None:
+            fix = "serve the model with vLLM 0.10.2 or later"
+            raise RecipeError("the server does not return the tokens of its responses", where=self.api_base, fix=fix)
+        return asked, answered
+
+    def _first_choice(self, create: Callable[..., Any], **request: Any) -> tuple[Any, Any]:
         import openai
 
         try:
-            reply = self._client.chat.completions.create(model=self.model, messages=messages, **request)
+            reply = create(model=self.model, **request)
         except openai.OpenAIError as error:
             raise self._error(error) from error
         choices = getattr(reply, "choices", None)
         if not choices:
-            what = f"the server's reply is no chat completion: {str(reply)[:300]}"
+            what = f"the server's reply is no completion: {str(reply)[:300]}"
             raise RecipeError(what, where=self.api_base, fix="check the address, which ends in /v1 as a rule")
-        message = choices[0].message
-        return Completion(
-            text=message.content or "",
-            tokens=reply.usage.completion_tokens if reply.usage else None,
-            truncated=choices[0].finish_reason == "length",
-            reasoning=bool(getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None)),
-        )
+        return reply, choices[0]
 
     def close(self) -> None:
         self._client.close()

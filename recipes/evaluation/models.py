@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipes.engines.checkpoints import checkpoint_at, last_checkpoint, saved_steps
@@ -91,9 +91,9 @@ class EvaluatedModel:
     def start(
         self, questions: Sequence[Question], max_tokens: int, engine: Engine, data: Path
     ) -> ServerSampler | VllmSampler:
-        """A generator for this model; a server takes only the template's arguments and the image bounds of `engine`."""
+        """A generator for this model."""
         if isinstance(self.source, Server):
-            return ServerSampler(self.source, engine)
+            return ServerSampler(self.source, engine, max_tokens)
         return VllmSampler(self.source, questions, max_tokens, engine, data)
 
 
@@ -104,7 +104,8 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
     """
     path = Path(in_artifacts(name)).expanduser().absolute()
     if server and not path.exists():
-        identity = hashlib.sha256(f"{server.api_base}\n{server.model}".encode()).hexdigest()
+        named = "\n".join(filter(None, [server.api_base, server.model, server.tokenizer]))
+        identity = hashlib.sha256(named.encode()).hexdigest()
         note = "known by its name on the server only: after other weights took that name, use --fresh"
         return EvaluatedModel(label, server.model, identity, server, note)
     folder = find_model(name, option)
@@ -116,4 +117,5 @@ def find_evaluated_model(label: str, name: str, option: str, server: Server | No
         shown = f"{parts[-4]} {parts[-3]}"
     elif len(parts) > 3 and parts[-2] == "snapshots":  # of the hub's cache
         shown = parts[-3].removeprefix("models--").replace("--", "/")
-    return EvaluatedModel(label, shown, hash_model(folder), server or folder, note)
+    source = replace(server, tokenizer=str(folder)) if server and server.tokenizer else server or folder
+    return EvaluatedModel(label, shown, hash_model(folder), source, note)

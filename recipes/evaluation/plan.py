@@ -121,10 +121,6 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     if name := next((name for name, value in native(recipe).items() if name.startswith(TURNS) and value), None):
         where, fix = recipe.source_of(f"verl.{name}").where, "validate as training does, with trainer.val_only=true"
         raise RecipeError(f"{name} trains with tools or turns, which an evaluation does not have", where=where, fix=fix)
-    if recipe.worker.rollout.tools and (options.api_base or options.base_api_base):
-        what = "a server renders and parses calls in its own way, not in that of the training"
-        fix = "leave it out: vLLM in this process calls the tools as the trainer does"
-        raise RecipeError(what, where="--api_base, with worker.rollout.tools", fix=fix)
     for option, path in TWINS.items():
         own, source = getattr(options, option), recipe.source_of(path)
         if own is not None and source.layer == "argument" and own != recipe.value(path):
@@ -142,8 +138,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     idle += ("base_api_base",) * (not (options.base_model_path or options.run))
     idle += ("overwrite",) * (not (options.output_dir or options.filter_out))
     unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
-    of_server = ("data.override_chat_template", "worker.actor.model.trust_remote_code") if served else ()
-    unread += [f"{key}, since a server has its own" for key in of_server if recipe.value(key)]
+    of_server = ("data.override_chat_template", "worker.actor.model.trust_remote_code")
+    if served and not recipe.worker.rollout.tools:  # with them the prompts are written here
+        unread += [f"{key}, since a server has its own" for key in of_server if recipe.value(key)]
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -347,8 +344,11 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
         fix = "name a folder, a checkpoint, or a run (--run)"
         raise RecipeError("no model is named", where="--model_path", fix=fix)
 
+    model, tools = recipe.worker.actor.model, recipe.worker.rollout.tools
+    tokenizer = (model.tokenizer_path or model.model_path or "") if tools else ""
+
     def find(label: str, name: str, option: str, api_base: str) -> EvaluatedModel:
-        server = Server(api_base, name, options.concurrency) if api_base else None
+        server = Server(api_base, name, options.concurrency, tokenizer) if api_base else None
         return find_evaluated_model(label, name, option, server)
 
     trained = find("trained" if base_name else "model", trained_name, "--model_path", options.api_base)

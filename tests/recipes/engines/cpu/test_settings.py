@@ -1,7 +1,10 @@
 """The keys and variables that a run on CPUs needs, from the recipe alone."""
 
 import json
+import sys
 from pathlib import Path
+
+import pytest
 
 from recipes.config import load
 from recipes.config.gpus import PACKED_ATTENTION
@@ -40,3 +43,20 @@ def test_threads_wait_as_the_user_says() -> None:
     for given, wanted in (({}, ("passive", number)), (counted, ("passive", "7")), (active, ("active", None))):
         found = settings.of_trainers(1, given)
         assert (found["OMP_WAIT_POLICY"], found.get("GOMP_SPINCOUNT")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "added"), [([], ["--no-enable-chunked-prefill"]), (["--enable-chunked-prefill"], [])]
+)
+def test_a_server_takes_prompts_whole_where_nothing_else_is_said(monkeypatch, given, added):
+    from vllm.entrypoints.cli import main
+
+    from recipes.engines.cpu import vllm_distribution
+
+    for name, value in {**settings.VLLM, **settings.CACHE}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["serve.py", "model", *given])
+    asked = []
+    monkeypatch.setattr(main, "main", lambda: asked.extend(sys.argv[1:]))
+    vllm_distribution.serve()
+    assert asked == ["serve", "model", *given, *added]
