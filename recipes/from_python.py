@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import re
+import reprlib
 import symtable
 import sys
 import sysconfig
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from recipes.errors import RecipeError
+from recipes.errors import RecipeError, first_line
 from recipes.files import write_whole
 from recipes.pictures import encoded
 
@@ -35,9 +36,18 @@ def function_location(function: Any, folder: Path) -> str:
     imports and constants that it uses; one of a module in a package is imported there. Raises RecipeError for what
     cannot be written: a lambda, a closure, a method, or a use of an object.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    if not isinstance(function, FunctionType) or name == "<lambda>":
-        raise RecipeError("it is no function with a name of its own", where=repr(function), fix=MEND)
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+        raise RecipeError("it is no function with a name of its own", where=reprlib.repr(function), fix=MEND)
+    try:
+        return _location(function, function.__name__, folder)
+    except RecipeError:
+        raise
+    except Exception as error:  # of an object that it uses: its attributes and its text are code of the user's
+        what = f"it uses an object that cannot be looked at: {type(error).__name__}: {first_line(error)}"
+        raise RecipeError(what, where=repr(function), fix=MEND) from error
+
+
+def _location(function: FunctionType, name: str, folder: Path) -> str:
     module, lines = sys.modules.get(function.__module__), dict[str, str]()
     if module is None or module.__name__ == "__main__" or vars(module).get(name) is not function:
         _define(name, function, inspect.unwrap(function).__globals__, lines)
@@ -53,7 +63,7 @@ def function_location(function: Any, folder: Path) -> str:
 def _define(name: str, value: Any, space: Mapping[str, Any], lines: dict[str, str]) -> None:
     """Add the lines that define a name behind those of the names of `space` that they use."""
     lines[name] = ""  # functions may use one another
-    if isinstance(inspect.unwrap(value), FunctionType | type) and value.__module__ == space["__name__"]:
+    if isinstance(inspect.unwrap(value), FunctionType | type) and value.__module__ == space.get("__name__"):
         text = _source(name, value)
         tables = [symtable.symtable(text, name, "exec")]
         for table in tables:
@@ -94,14 +104,16 @@ def _outside(name: str, value: Any) -> str:
     """The line that imports a module or its function or class, or that sets a constant."""
     home = value if isinstance(value, ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
     own = getattr(value, "__name__", name)
-    if home is value:
+    if home and home is value:
         return f"{_found(home)}import {home.__name__} as {name}\n"
     if home and home.__name__ != "__main__" and getattr(home, own, None) is value:
         return f"{_found(home)}from {home.__name__} import {own} as {name}\n"
     if isinstance(value, re.Pattern):
         return f"{name} = __import__('re').compile({value.pattern!r}, {value.flags})\n"
     try:
-        ast.literal_eval(tree := ast.parse(repr(value), mode="eval"))
+        constant = ast.literal_eval(tree := ast.parse(repr(value), mode="eval"))
+        if type(constant) is not type(value) or constant != value:  # [...] is a list that holds itself
+            raise ValueError
     except (ValueError, SyntaxError):
         what = f"it uses {name}, a {type(value).__name__}, which cannot be written as a constant"
         raise RecipeError(what, where=name, fix=f"make {name} inside the function; or {MEND}") from None
@@ -143,8 +155,8 @@ def rows_file(rows: Any, folder: Path, image_key: str = "images") -> Path:
             row = {name: _absolute(value, name in (image_key, *PICTURES)) for name, value in row.items()}
             lines.append(json.dumps(row, ensure_ascii=False, default=_plain) + "\n")
             lines[-1].encode()  # a half of a surrogate pair cannot be written
-        except (TypeError, ValueError) as error:
-            raise RecipeError(f"row {number} cannot be written: {error}", where=repr(row)[:80], fix=fix) from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RecipeError(f"row {number} cannot be written: {error}", where=reprlib.repr(row), fix=fix) from error
     if not lines:
         raise RecipeError("there are no rows", where=repr(rows)[:80], fix=fix)
     return _written("".join(lines), folder, "rows.jsonl")

@@ -9,7 +9,7 @@ module does, since error messages name the layer. A program with a schema of its
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from types import UnionType
@@ -161,6 +161,10 @@ def require_resolved(value: T | None) -> T:
     return value
 
 
+SEED: dict[str, Any] = {"ge": 0, "lt": 1 << 31}
+"""Bounds of a seed: NumPy takes 32 bits, and processes add their number."""
+
+
 def key(default: Any, variable: str = "", *, verl: str | tuple[str, ...] = SAME, **facts: Any) -> Any:
     """Declare a key by its default, or a factory of it; the text below its declaration says what it does.
 
@@ -249,17 +253,21 @@ VERL, EASYR1 = NATIVES = ("verl", "easyr1")
 """The recipe's keys that hold an engine's own keys, by their dotted names."""
 
 
-def flatten(tree: Mapping[str, Any], stops: Iterable[str] = (), prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], stops: Collection[str] = ()) -> dict[str, Any]:
     """Turn nested mappings into dotted keys. A mapping that is empty, or whose path is in `stops`, stays a value."""
-    stop = frozenset(stops)
-    flat: dict[str, Any] = {}
+    return {".".join(names): value for names, value in _entries(tree, stops)}
+
+
+def _entries(
+    tree: Mapping[str, Any], stops: Collection[str] = (), above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values of nested mappings as `flatten` has them, each with its names from the outermost in."""
     for name, value in tree.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value and path not in stop:
-            flat.update(flatten(value, stop, f"{path}."))
+        names = (*above, str(name))
+        if isinstance(value, Mapping) and value and ".".join(names) not in stops:
+            yield from _entries(value, stops, names)
         else:
-            flat[path] = value
-    return flat
+            yield names, value
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,28 +338,28 @@ def settings_of(schema: type[BaseModel], tree: Any, source: Source, name: Name |
         what, fix = f"expected keys and values, not {tree!r}", "write `key: value` lines there"
         raise RecipeError(what, where=source.where, fix=fix)
     name = name or partial(known_name, schema=schema)
-    flat = flatten(tree, [path for path, leaf in leaves(schema).items() if leaf.is_open and path not in NATIVES])
+    stops = [path for path, leaf in leaves(schema).items() if leaf.is_open and path not in NATIVES]
     settings = []
-    for written, value in flat.items():
+    for names, value in _entries(tree, stops):
+        written = ".".join(names)
         is_group = written in NATIVES or any(path.startswith(f"{written}.") for path in leaves(schema))
         if is_group and value in (None, {}):
             continue
-        path = name(str(written), source)
-        settings.append(Setting(path, value, source, "" if path == written else str(written)))
+        path = name(written, source)
+        settings.append(Setting(path, value, source, "" if names == (path,) else ": ".join(names)))
     return settings
 
 
 def merge(schema: type[BaseModel], settings: Iterable[Setting]) -> tuple[dict[str, Any], dict[str, Source]]:
     """Merge settings: later ones win, and free mappings are merged. Returns flat values, and the source of each key.
 
-    Raises RecipeError where one layer gives a key two different values: in files only if the key is spelled in two
-    ways, in variables and arguments always.
+    Raises RecipeError where one file, all variables or all arguments give a key two different values.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
-    refuse_two_values(settings := list(settings))
+    refuse_two_values(settings := [replace(setting, value=_typed(schema, setting)) for setting in settings])
     for setting in settings:
-        path, value = setting.path, _typed(schema, setting)
+        path, value = setting.path, setting.value
         leaf = open_leaf(schema, path)
         if leaf is not None:
             inner = path.removeprefix(f"{leaf}.")
@@ -376,16 +384,22 @@ def _typed(schema: type[BaseModel], setting: Setting) -> Any:
 
 
 def refuse_two_values(settings: Iterable[Setting]) -> None:
-    """Raise RecipeError where one layer gives a key two values, as `merge` does."""
+    """Raise RecipeError where one layer gives a key two values, as `merge` does; the entries of a mapping are keys."""
     earlier: dict[str, list[Setting]] = {}
-    for other in settings:
-        for one in earlier.setdefault(other.path, []):
-            two_ways = other.source.by_user or (one.source == other.source and one.spelled != other.spelled)
-            if one.source.layer == other.source.layer and one.value != other.value and two_ways:
-                first, second = (setting.spelled or setting.path for setting in (one, other))
-                what = f"{one.path} is {one.value!r} as {first}, but {other.value!r} as {second}"
-                raise RecipeError(what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two")
-        earlier[other.path].append(other)
+    for setting in settings:
+        for (path, *inner), value in _entries({setting.path: setting.value}):
+            spelled = ": ".join([setting.spelled or path, *inner])
+            other = Setting(".".join([path.replace("+", ""), *inner]), value, setting.source, spelled)
+            for one in earlier.setdefault(other.path, []):
+                together = (
+                    one.source.layer == other.source.layer if other.source.by_user else one.source == other.source
+                )
+                if together and one.value != value:
+                    what = f"{one.path} is {one.value!r} as {one.spelled}, but {value!r} as {spelled}"
+                    raise RecipeError(
+                        what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two"
+                    )
+            earlier[other.path].append(other)
 
 
 Schema = TypeVar("Schema", bound=BaseModel)

@@ -13,6 +13,20 @@ _MEANT = re.compile(r"""\s*[\[{][\s\[{(]*['"].*[\]}]\s*""", re.DOTALL)
 _ENDS = (tokenize.STRING, tokenize.NUMBER, tokenize.NAME)
 _NO_TEXT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
+DEEPEST = 100
+"""Most lists and objects of a row in one another: Python ends at some hundreds, and each reader at another."""
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether more than `DEEPEST` lists and objects are in one another."""
+    inside = [value]
+    for _ in range(DEEPEST + 1):
+        held = [each for each in inside if isinstance(each, list | dict)]
+        if not held:
+            return False
+        inside = [part for each in held for part in (each.values() if isinstance(each, dict) else each)]
+    return True
+
 
 def written(value: Any) -> Any:
     """The list or object that a text writes, in any of these forms; the value itself where it is no such text."""
@@ -30,7 +44,7 @@ def in_json(text: str) -> list[Any] | dict[str, Any] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, list | dict) else None
+    return value if isinstance(value, list | dict) and not is_too_deep(value) else None
 
 
 def in_python(text: str) -> list[Any] | dict[str, Any] | None:

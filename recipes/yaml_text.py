@@ -14,8 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 from recipes.errors import RecipeError
 from recipes.paths import ROOT
 
-NOT_YAML = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, LookupError)
-"""Errors of the readers: ValueError for a number of thousands of digits, the last two for tags such as `!!bool x`."""
+NOT_YAML = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, LookupError, RecursionError)
+"""Errors of the readers: ValueError for a number of thousands of digits, the next two for tags such as `!!bool x`, the
+last for an anchor inside itself."""
 
 
 def shown_path(path: Path) -> str:
@@ -30,7 +31,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except (OSError, *NOT_YAML) as error:
-        problem = " ".join(str(error).split())
+        is_deep = isinstance(error, RecursionError)
+        problem = "it is nested too deep, or in itself" if is_deep else " ".join(str(error).split())
         raise RecipeError(f"cannot read {shown}: {problem}", where=str(path), fix="mend the file there") from error
     if not isinstance(tree, dict):
         raise RecipeError(f"{shown} has no keys", where=str(path), fix="write `key: value` lines there")

@@ -53,8 +53,14 @@ def shown_reward(recipe: Recipe) -> str:
 
 
 def problems(recipe: Recipe) -> Iterator[RecipeError]:
-    """Find rewards that share a name, and weights that do not fit them."""
+    """Find a reward that is missing, rewards that share a name, and weights that do not fit them.
+
+    verl has rewards of its own, by data source; EasyR1 has none.
+    """
     located, weights = functions(recipe), recipe.worker.reward.reward_weights
+    if not located and recipe.engine == "easyr1":
+        fix = "name one with --reward_func FILE, or use ENGINE=verl, which has some of its own"
+        yield recipe.error(f"{_FUNCTION} is null, and EasyR1 has no reward of its own", fix, _FUNCTION)
     named = Counter(map(reward_name, located))
     if twice := [name for name, count in named.items() if count > 1]:
         what = f"two rewards are named {twice[0]}, and each has a metric of its own, reward/{twice[0]}"

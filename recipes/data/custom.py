@@ -503,13 +503,16 @@ def _settings(recipe: Recipe, train: tuple[Path, ...], val: tuple[Path, ...]) ->
             unnamed=recipe.name if own else None,
         ),
         data.val_share,
-        abs(data.seed),
+        data.seed,
         Path(data.image_dir) if data.image_dir else None,
     )
 
 
+TEXT = pa.string(), pa.large_string()
+
+
 def is_finished(path: Path, recipe: Recipe) -> bool:
-    """Return whether a file is parquet with the engine's columns; verl's prompts must be messages of one text each.
+    """Return whether a file is parquet with the engine's columns; prompts must be texts, verl's messages of one each.
 
     A broken parquet file, or a missing one, counts as finished: the preflight reports it.
     """
@@ -520,13 +523,14 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
         return True
     if not set(schema.names) >= {name.split(".")[0] for name in engine_columns(recipe)}:
         return False
+    prompt = schema.field(prompt_column(recipe)).type
     if recipe.engine == "easyr1":
-        return True
-    message = getattr(schema.field(prompt_column(recipe)).type, "value_type", None)
+        return prompt in TEXT
+    message = getattr(prompt, "value_type", None)
     objects = [field.type for field in schema if field.name in OBJECTS]
     if not isinstance(message, pa.StructType) or not all(isinstance(kind, pa.StructType) for kind in objects):
         return False
-    return message.get_field_index("content") >= 0 and message.field("content").type in (pa.string(), pa.large_string())
+    return message.get_field_index("content") >= 0 and message.field("content").type in TEXT
 
 
 def _schema(path: Path) -> pa.Schema | None:

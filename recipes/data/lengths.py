@@ -26,6 +26,10 @@ BATCH = 256
 LEAST_VOCABULARY = 16
 """A tokenizer with fewer tokens is the placeholder that transformers makes for a folder without a tokenizer."""
 
+TRUST = "trust_remote_code"
+"""In the errors of transformers and vLLM where a model's own code is not run."""
+OWN_CODE = f"worker.actor.model.{TRUST}=true runs the model's own code"
+
 
 def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a folder or a hub's name; `chat_template` is Jinja text that stands in for its own.
@@ -37,8 +41,8 @@ def chat_tokenizer(path: str, chat_template: str | None = None, *, trust_remote_
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        what = f"{path} is not a tokenizer: {first_line(error)}"
-        raise RecipeError(what, where=path, fix="name a model's folder with its tokenizer") from error
+        what, fix = f"{path} is not a tokenizer: {first_line(error)}", "name a model's folder with its tokenizer"
+        raise RecipeError(what, where=path, fix=OWN_CODE if TRUST in str(error) else fix) from error
     if len(tokenizer) < LEAST_VOCABULARY:
         raise RecipeError(f"{path} has no tokenizer", where=path, fix="put its tokenizer's files there")
     tokenizer.chat_template = chat_template or tokenizer.chat_template

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from recipes.data.rows import IMAGE_MARK, IMAGES, VIDEOS, conversation_mistake, not_shown, read_rows
 from recipes.engines.worked_answers import Message, last_text, messages_of, without_nulls
 from recipes.errors import RecipeError, abbreviated, first_line
-from recipes.written import in_json, in_python, is_meant_as_one, written
+from recipes.written import DEEPEST, in_json, in_python, is_meant_as_one, is_too_deep, written
 
 WHOLE_FLOAT = re.compile(r"(-?[1-9]\d*|0)\.0")
 """A whole number as pandas writes it where the column had gaps."""
@@ -175,6 +175,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     """The record behind a row. Raises RecipeError that names the field at fault."""
     if not isinstance(raw, dict):
         raise RecipeError(f"{abbreviated(raw)} is not a record with fields")
+    if is_too_deep(raw):
+        raise RecipeError(TOO_DEEP.what, fix=TOO_DEEP.fix)
     own = _fields(raw)
     fields = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in own.items()}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -321,6 +323,10 @@ NOT_UTF8 = RecipeError(
     "this is not UTF-8",
     fix="save it as CSV UTF-8, or: iconv -f GB18030 -t UTF-8 FILE > utf8.csv (UTF-16 for Excel's Unicode text)",
 )
+TOO_DEEP = RecipeError(
+    f"more than {DEEPEST} lists or objects are in one another",
+    fix="write the innermost of them as text, or leave them out",
+)
 TO_PARQUET = "write it with to_parquet('rows.parquet') of pandas or datasets (load_from_disk for a folder)"
 ID_HINT = "give every record an id of its own, or rename the field: ids are then made from the content"
 
@@ -397,7 +403,9 @@ def _parsed(data: bytes, place: Place, mistakes: Mistakes) -> list[Any]:
         mistakes.add(RecipeError(f"this is not JSON: {error.msg} (character {error.colno})", fix=fix), line)
     except UnicodeDecodeError:
         mistakes.add(NOT_UTF8, place)
-    except (ValueError, RecursionError) as error:  # what `json` takes and JSON does not have
+    except RecursionError:
+        mistakes.add(TOO_DEEP, place)
+    except ValueError as error:  # what `json` takes and JSON does not have
         mistakes.add(RecipeError(str(error).split(";")[0], fix="write JSON in UTF-8"), place)
     return []
 

@@ -120,7 +120,9 @@ class ServerSampler:
         return {**NEUTRAL, "top_k": sampling.top_k} if self._chat.owner in TAKES_NEUTRAL else {}
 
     def _checked_rules(self, tools: ToolSettings, server: Server, max_tokens: int) -> Rules:
-        tokenizer = chat_tokenizer(server.tokenizer, self._engine.chat_template)
+        tokenizer = chat_tokenizer(
+            server.tokenizer, self._engine.chat_template, trust_remote_code=self._engine.trust_remote_code
+        )
         rules = rules_of(tools, self._engine, tokenizer, local_model(server.tokenizer), UNBOUNDED, max_tokens)
         text = tokenizer.decode(rules.render([{"role": "user", "content": "Is 7 + 8 = 15 right?"}]))
         own = tokenizer.encode(text, add_special_tokens=False)

@@ -1,17 +1,34 @@
 """Options of an evaluation: each field of `Options` is an option, which typer reads from its annotation."""
 
-import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from recipes.config.names import VALIDATED_AT
+from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 from recipes.paths import in_artifacts
 
 MODES = ("reward", "analyse")
+TWINS = {
+    "rollout_n": "worker.rollout.n",
+    "temperature": "worker.rollout.temperature",
+    "top_p": "worker.rollout.top_p",
+    "max_tokens": "data.max_response_length",
+    "seed": "worker.rollout.seed",
+    "tensor_parallel_size": "worker.rollout.tensor_parallel_size",
+}
+"""Option -> the recipe's key of the same quantity."""
+BOUNDED_AS = {
+    **TWINS,
+    "temperature": VALIDATED_AT,  # 0 is greedy
+    "gpu_memory_utilization": "worker.rollout.gpu_memory_utilization",
+}
+"""Option -> the recipe's key whose bounds it has."""
 
 
 def _option(*names: str, help: str, **rules: Any) -> Any:
@@ -63,24 +80,19 @@ class Options:
 
     def __post_init__(self) -> None:
         """Hold values to types and bounds, find what lies in `artifacts/`; a model's name may be that on a server."""
-        for name, hint in get_type_hints(Options, include_extras=True).items():
-            (kind, option), given = get_args(hint), getattr(self, name)
-            bounded: Any = Annotated[kind | None, Field(ge=option.min)]
+        for name, adapter in _adapters().items():
+            given = getattr(self, name)
             try:
-                object.__setattr__(self, name, TypeAdapter(bounded).validate_python(given))
+                object.__setattr__(self, name, adapter.validate_python(given))
             except ValidationError as error:
-                fix = "give a value of its type" if option.min is None else f"give a number of at least {option.min}"
-                what = f"--{name} is {given}: {error.errors()[0]['msg']}"
+                what, fix = (
+                    f"--{name} is {given}: {error.errors()[0]['msg']}",
+                    "give a value that fits, or leave it out",
+                )
                 raise RecipeError(what, where=f"the option --{name}", fix=fix) from error
         for name in ("run", "data"):
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
-        for name, least in {"temperature": 0.0, "top_p": 1e-9, "gpu_memory_utilization": 1e-9}.items():
-            most = sys.float_info.max if name == "temperature" else 1.0
-            number = getattr(self, name)
-            if number is not None and not least <= number <= most:
-                fix = "give a number of at least 0" if least == 0 else "give a number above 0 and at most 1"
-                raise RecipeError(f"--{name} is {number}", where=f"the option --{name}", fix=fix)
 
     @property
     def words(self) -> list[str]:
@@ -105,3 +117,15 @@ class Options:
             what = f"{strange[0]} is neither an option, key=value, a YAML file, nor one of {', '.join(MODES)}"
             raise RecipeError(what, where="the arguments", fix="see --help")
         return tasks[0] if tasks else ""
+
+
+@cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    """What holds each option to its type and bounds."""
+    found = {}
+    for name, hint in get_type_hints(Options, include_extras=True).items():
+        kind, option = get_args(hint)
+        bounds = leaves(Recipe)[BOUNDED_AS[name]].field.metadata if name in BOUNDED_AS else [Field(ge=option.min)]
+        bounded: Any = Annotated[(kind | None, *bounds)]
+        found[name] = TypeAdapter(bounded, config=ConfigDict(allow_inf_nan=False))
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
 from recipes.config.names import native, template_arguments
-from recipes.config.resolve import MODEL
+from recipes.config.resolve import MODEL, replaced
 from recipes.config.rewards import problems
 from recipes.config.schema import BY_CONVERSION, leaves, template_text
 from recipes.config.variables import table, variable_settings
@@ -21,7 +21,7 @@ from recipes.errors import RecipeError, counted, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
-from recipes.evaluation.options import Options
+from recipes.evaluation.options import TWINS, Options
 from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, load_questions, outside_pictures
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
@@ -118,17 +118,6 @@ OF_TRAINING_ALONE, AS_TRAINED = (tuple(table("read_by.yaml")[name]) for name in 
 """Beginnings of keys that shape answers, or scores, in training alone; and of those that an evaluation has as a run."""
 
 
-TWINS = {
-    "rollout_n": "worker.rollout.n",
-    "temperature": "worker.rollout.temperature",
-    "top_p": "worker.rollout.top_p",
-    "max_tokens": "data.max_response_length",
-    "seed": "worker.rollout.seed",
-    "tensor_parallel_size": "worker.rollout.tensor_parallel_size",
-}
-"""Option -> the recipe's key of the same quantity."""
-
-
 def plan_of(options: Options, log: Log) -> EvaluationPlan:
     """The plan that the options ask for; other values come from the task's recipe or the run's configuration."""
     recipe = _recipe(options)
@@ -153,9 +142,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     idle += ("base_api_base",) * (not (options.base_model_path or options.run))
     idle += ("overwrite",) * (not (options.output_dir or options.filter_out))
     unread += [f"--{name}" for name in idle if getattr(options, name) != getattr(Options, name)]
-    unread += ["data.override_chat_template, since a server has its own"] * bool(
-        served and recipe.data.override_chat_template and not recipe.worker.rollout.tools
-    )
+    of_server = ("data.override_chat_template", "worker.actor.model.trust_remote_code")
+    if served and not recipe.worker.rollout.tools:  # with them the prompts are written here
+        unread += [f"{key}, since a server has its own" for key in of_server if recipe.value(key)]
     for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
@@ -220,7 +209,7 @@ def _unlike_the_run(options: Options, recipe: Recipe, trained: EvaluatedModel, c
     if folder is None or not (folder / "config.yaml").is_file():
         return []
     try:
-        run = load(str(folder / "config.yaml"), environ={})
+        run = _of_run(folder)
     except RecipeError:
         return []  # of another version, or of another schema
     if run.name != recipe.name:
@@ -284,10 +273,23 @@ def _recipe(options: Options) -> Recipe:
         runs = sorted(str(relative_to_cwd(each.parent)) for each in run_dir("").glob("*/config.yaml"))
         fix = f"give one of {', '.join(runs)}" if runs else "train first, or give a run's folder"
         raise RecipeError("this is not the folder of a run: it has no config.yaml", where=str(options.run), fix=fix)
-    recipe = load(str(options.run / "config.yaml"), arguments=options.words, environ={})
+    recipe = _of_run(options.run, options.words)
     if options.task and options.task != recipe.name:
         raise RecipeError(f"{options.run} is a run of {recipe.name}", where=options.task, fix="leave the task out")
     return recipe
+
+
+def _of_run(folder: Path, words: Sequence[str] = ()) -> Recipe:
+    """The recipe of a run; what is gone from the artifacts where it ran is taken from those where its folder is now."""
+    recipe, moved = load(str(folder / "config.yaml"), arguments=words, environ={}), dict[str, Any]()
+    then, now = (Path(str(place)).absolute().parent.parent for place in (recipe.trainer.save_checkpoint_path, folder))
+    for each in path_keys(recipe):
+        path = Path(each.path)
+        if path.is_relative_to(then) and not path.exists() and (here := now / path.relative_to(then)).exists():
+            value = moved.get(each.key, recipe.value(each.key))
+            texts = [text.replace(each.path, str(here)) for text in (value if isinstance(value, list) else [value])]
+            moved[each.key] = texts if isinstance(value, list) else texts[0]
+    return replaced(recipe, moved, f"as {folder / 'config.yaml'} says, and moved since")
 
 
 def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:
@@ -332,6 +334,7 @@ def _engine(options: Options, recipe: Recipe, data: Path) -> Engine:
         of_easyr1=recipe.engine == "easyr1" and bool(bounded),
         prompt_tokens=settings.max_prompt_length if limited or tools else None,
         tools=tools,
+        trust_remote_code=recipe.worker.actor.model.trust_remote_code,
     )
 
 
@@ -340,6 +343,10 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
     trained_name, base_name = options.model_path, options.base_model_path
     if not trained_name and options.run:
         trained_name = str(recipe.trainer.save_checkpoint_path)
+        if not Path(trained_name).exists():
+            beside = relative_to_cwd(options.run.absolute().parent.parent / "checkpoints" / Path(trained_name).name)
+            fix = f"move them to {beside}, or name one: --model_path FOLDER/global_step_N"
+            raise RecipeError(f"the run's checkpoints are not in {trained_name}", where=str(options.run), fix=fix)
         base_name = base_name or ("" if options.analyse else recipe.worker.actor.model.model_path or "")
     if not trained_name:
         fix = "name a folder, a checkpoint, or a run (--run)"

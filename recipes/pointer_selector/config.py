@@ -12,7 +12,7 @@ from recipes.config.path_keys import located
 from recipes.config.schema import Section, Source, key
 from recipes.config.variables import argument_settings, variable_settings
 from recipes.paths import CONFIGS
-from recipes.settings import Resolved, flatten, known_name, merge, settings_of, validated
+from recipes.settings import SEED, Resolved, flatten, known_name, merge, settings_of, validated
 from recipes.yaml_text import read, shown_path
 
 
@@ -135,7 +135,7 @@ class TrainerConfig(Section):
 
     experiment_name: str = key("pointer_selector", "EXPERIMENT_NAME", resume="place")
     """name of the run and of its folders"""
-    seed: int = key(1, "SEED", ge=0)
+    seed: int = key(1, "SEED", **SEED)
     """initial weights, order of the data, dropout"""
     early_stop_patience: int = key(5, "EARLY_STOP_PATIENCE", ge=0)
     """epochs without a better validation before a phase stops; 0: never stop"""

@@ -82,8 +82,11 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
                 return []
             column, image_key = prompt_column(recipe), recipe.data.image_key
             used = {*engine_columns(recipe), column, image_key, "data_source", "reward_model", "extra_info", *SHOWN}
-            for row in read_rows(key.path, tuple(used), at_once=256):
-                chat = chat_of(row.get(column), "")
+            for number, row in enumerate(read_rows(key.path, tuple(used), at_once=256)):
+                if row[column] is None:
+                    where, fix = f"{key.path}, row {number}, counted from 0", "leave the row out"
+                    raise RecipeError(f"the row has no {column}, which is its prompt", where=where, fix=fix)
+                chat = chat_of(row[column], "")
                 texts = [str(message.get("content")) for message in chat]
                 unasked += not chat or chat[-1].get("role") not in ("user", "tool") or not texts[-1].strip()
                 held = [_held(image) for image in row.get(image_key) or ()]
@@ -133,12 +136,15 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
 
 
 def _canonical(truth: Any) -> str:
-    """A text that is the same for a truth in another spelling: numbers by value, lists and mappings in any order."""
+    """A text that is the same for a truth in another spelling: numbers by value, lists and mappings in any order.
+
+    Of lists and mappings a hash: quotes in quotes would double their length with each list around them.
+    """
     value = written(truth)
     if isinstance(value, dict):
-        return str(sorted((str(name), _canonical(each)) for name, each in value.items()))
+        return str(hash(frozenset((str(name), _canonical(each)) for name, each in value.items())))
     if isinstance(value, list | tuple):
-        return str(sorted(map(_canonical, value)))
+        return str(hash(tuple(sorted(map(_canonical, value)))))
     try:
         return str(float(value))
     except (TypeError, ValueError):

@@ -58,10 +58,12 @@ class _Checked:
     def __init__(self, config: Any, tokenizer: Any, compute_score: Callable[..., Any], **judge: Any) -> None:
         given = config.reward.custom_reward_function
         if given.path is None:
-            compute_score = functools.partial(answered, RewardFunction(compute_score))
-        else:  # loaded now: until the first response the user may edit the file for another run
-            _function(given.reward_kwargs.path, given.reward_kwargs.arguments, judge.get(ADDRESS), judge.get(TOKENIZER))
-        super().__init__(config, tokenizer, compute_score, **judge)  # type: ignore[call-arg]  # of verl's manager
+            reward = RewardFunction(compute_score)
+        else:  # loaded now, and once: to find its arguments again would cost each response a hash of all of them
+            own = given.reward_kwargs
+            reward = _function(own.path, own.arguments, judge.get(ADDRESS), judge.get(TOKENIZER))
+        function = functools.partial(answered, reward)
+        super().__init__(config, tokenizer, function, **judge)  # type: ignore[call-arg]  # of verl's manager
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Judge one response; of one with calls the model's last turn. Raises RewardError with the row's id."""

@@ -46,8 +46,9 @@ LONGER = 20.0
 """The limit is at least this multiple of the longest idle time that the run recovered from."""
 WINDOW_S = 20.0
 """Seconds over which CPU use is averaged."""
-IDLE_SHARE = 0.2
-"""Share of one core; Ray's daemons use less while nothing happens."""
+IDLE_SHARE, WAITING_SHARE = 0.2, 0.08
+"""Shares of one core: below the first a run is idle where the machine is not crowded, below the second anywhere. One
+that waits for a reward for ever uses 0.06, Ray's daemons included. That an actor of Ray's died, Ray says at once."""
 
 
 def watchdog_seconds(environ: Mapping[str, str]) -> float:
@@ -68,7 +69,7 @@ class Watchdog:
     Args:
         limit_s: idle seconds that count as a hang once the run has made a step; `STARTING` times that before; and
             never less than `LONGER` times the longest idle time that the run recovered from.
-        crowding: divides the CPU threshold for idleness where it is above 1.
+        crowding: divides the CPU threshold for idleness where it is above 1, down to what a waiting run uses.
     """
 
     def __init__(self, limit_s: float, now: float, crowding: Callable[[], float] = crowding) -> None:
@@ -94,7 +95,8 @@ class Watchdog:
             return
         self._measured = now, seconds
         # The seconds of a process that ended are lost, so the sum may fall: that counts as work too.
-        if abs(seconds - before) < IDLE_SHARE / max(1.0, self._crowding()) * (now - since):
+        share = max(WAITING_SHARE, IDLE_SHARE / max(1.0, self._crowding()))
+        if abs(seconds - before) < share * (now - since):
             self._idle = True
         else:
             self.note_output(now)

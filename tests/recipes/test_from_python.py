@@ -6,6 +6,7 @@ import json
 import linecache
 import runpy
 import sys
+import threading
 from decimal import Decimal
 from pathlib import Path
 
@@ -129,6 +130,44 @@ def test_an_object_that_no_file_can_hold_is_named(tmp_path):
     assert "OPENED" in mistake(lambda: function_location(logged_there, tmp_path), "my_rewards.py").what
 
 
+class Raises:
+    """An object whose attributes are looked up elsewhere, as a client's or a proxy's."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"{name}: not connected")
+
+
+def using(value, tmp_path):
+    """The location of a reward whose global USED is a value; its score is 1 where it is the value still."""
+    text = "def reward(data_source, solution_str, ground_truth, extra_info=None):\n"
+    text += "    return float(repr(USED) == solution_str)\n"
+    linecache.cache["<using>"] = len(text), None, text.splitlines(keepends=True), "<using>"
+    exec(compile(text, "<using>", "exec"), space := {"__name__": "__main__", "USED": value})
+    return function_location(space["reward"], tmp_path)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, "a", b"a", 1j, (1, None), [[], {}], {"a": [None]}, {3, 1, 2}])
+def test_a_constant_is_written_as_it_is(tmp_path, value):
+    assert scored(using(value, tmp_path), repr(value)) == 1
+
+
+ITSELF, DEEP = [], []
+ITSELF.append(ITSELF)
+for _ in range(5000):
+    DEEP = [DEEP]
+
+
+def test_no_object_that_a_reward_uses_ends_in_a_traceback(tmp_path):
+    for value in (..., ITSELF, DEEP, sys.stdout, threading.Lock(), Raises(), float("nan"), iter([1])):
+        assert "my_rewards.py" in mistake(functools.partial(using, value, tmp_path), "it uses").fix
+
+
+def test_a_function_of_no_module_has_no_source(tmp_path):
+    exec("def reward(completions, **more):\n    return [1.0]\n", space := {})
+    assert "my_rewards.py" in mistake(lambda: function_location(space["reward"], tmp_path), "has no source").fix
+    mistake(lambda: function_location(Raises(), tmp_path), "no function")
+
+
 def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
     import numpy as np
     import pandas
@@ -173,6 +212,8 @@ def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):
     for wrong, named in [
         ([], "no rows"),
         ([{"prompt": object()}], "row 1"),
+        ([{"prompt": DEEP}], "row 1"),
+        ([{"prompt": ITSELF}], "row 1"),
         ({"train": rows}, "row 1"),
         (["a"], "row 1"),
         ([{"prompt": b"1 + 1 ="}], "decode()"),

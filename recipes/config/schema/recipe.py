@@ -9,7 +9,7 @@ from pydantic import PrivateAttr, field_validator
 from recipes.config.schema.worker import Worker
 from recipes.errors import RecipeError
 from recipes.memory.gpus import Gpu
-from recipes.settings import CONVERTED, ONLY_EASYR1, ONLY_VERL, Resolved, Resume, Section, key, leaves
+from recipes.settings import CONVERTED, ONLY_EASYR1, ONLY_VERL, SEED, Resolved, Resume, Section, key, leaves
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -95,7 +95,7 @@ class Data(Section):
     """whether a model that can (Qwen3) thinks before it answers; null: as its chat template has it, for Qwen3 yes"""
     shuffle: bool = key(True)
     """shuffle the training rows every epoch"""
-    seed: int = key(1, "SEED")
+    seed: int = key(1, "SEED", **SEED)
     """seed of the shuffling"""
     min_pixels: int | None = key(262144, "MIN_PIXELS", verl="data.mm_processor_kwargs.min_pixels", computed=True, gt=0)
     """smallest image, in pixels; smaller ones are enlarged"""

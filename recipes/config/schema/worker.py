@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recipes.settings import ONLY_EASYR1, ONLY_VERL, Resume, Section, key
+from recipes.settings import ONLY_EASYR1, ONLY_VERL, SEED, Resume, Section, key
 
 Precision = Literal["fp32", "bf16", "fp16"]
 VERL_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -189,18 +189,24 @@ class Reward(Section):
 key_of_tools = partial(key, engines=ONLY_VERL, needs="tools", resume="content")
 
 
+# What vllm/sampling_params.py:569 (`if self.temperature > 2.0:`) and the lines around it take; `top_k` has 32 bits.
+MOST_RESPONSES, HOTTEST, COLDEST = 16384, 2, 0.01  # below the coldest vLLM takes it instead, and verl would not
+TOP_P: dict[str, Any] = {"gt": 0, "le": 1}
+TOP_K: dict[str, Any] = {"ge": -1, "lt": 1 << 31}
+
+
 class ValOverride(Section):
     """Sampling in validation; for a null key the value of training is used."""
 
     when_resumed: ClassVar[Resume] = "setting"
 
-    temperature: float | None = key(None, ge=0)
+    temperature: float | None = key(None, ge=0, le=HOTTEST)
     """temperature; 0: greedy"""
-    top_p: float | None = key(None, gt=0, le=1)
+    top_p: float | None = key(None, **TOP_P)
     """share of the probability mass to sample from (nucleus sampling)"""
-    top_k: int | None = key(None, ge=-1)
+    top_k: int | None = key(None, **TOP_K)
     """number of most probable tokens to sample from; -1: all"""
-    n: int = key(1, gt=0)
+    n: int = key(1, gt=0, le=MOST_RESPONSES)
     """responses per prompt"""
 
 
@@ -211,15 +217,15 @@ class Rollout(Section):
 
     name: Literal["vllm", "sglang"] = key("vllm", values_on={"easyr1": ("vllm",)})
     """inference engine"""
-    n: int = key(1, "ROLLOUT_N", gt=0, resume="content")
+    n: int = key(1, "ROLLOUT_N", gt=0, le=MOST_RESPONSES, resume="content")
     """responses per prompt: the size of a group"""
-    temperature: float = key(1.0, "TEMPERATURE", gt=0, resume="content")
+    temperature: float = key(1.0, "TEMPERATURE", ge=COLDEST, le=HOTTEST, resume="content")
     """sampling temperature"""
-    top_p: float = key(1.0, "TOP_P", gt=0, le=1, resume="content")
+    top_p: float = key(1.0, "TOP_P", **TOP_P, resume="content")
     """share of the probability mass to sample from (nucleus sampling)"""
-    top_k: int = key(-1, "TOP_K", ge=-1, resume="content")
+    top_k: int = key(-1, "TOP_K", **TOP_K, resume="content")
     """number of most probable tokens to sample from; -1: all"""
-    seed: int = key(1, "SEED", ge=0, lt=1 << 32, resume="content")
+    seed: int = key(1, "SEED", **SEED, resume="content")
     """seed of sampling"""
     limit_images: int = key(0, convert=lambda value: value or None, ge=0)
     """images a prompt may hold; 0: text only"""

@@ -19,6 +19,7 @@ worker:
     global_batch_size: 64
     model: {model_path: org/model}
   rollout: {n: 16, tensor_parallel_size: 1}
+  reward: {reward_function: reward_functions/countdown.py}
 trainer:
   n_gpus_per_node: 8
 tiny:

@@ -55,6 +55,8 @@ def test_easyr1s_example_is_a_recipe():
     assert recipe.worker.rollout.val_override_config.temperature == 0.6
 
 
-@pytest.mark.parametrize("text", ["!!timestamp x", "!!bool x", '!!int ""', "&a *a", "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["!!timestamp x", "!!bool x", '!!int ""', "&a *a", "1" * 5000, "&a [*a]", "[" * 500 + "]" * 500]
+)
 def test_text_that_is_no_value_of_yamls_stays_text(text):
     assert yaml_text.parse(text) == text

@@ -109,16 +109,53 @@ def test_the_tiny_block_applies_as_a_whole_and_to_its_own_model_alone(resolve):
         ("algorithm: {adv_estimator: gpro}", ["'gpro'", "did you mean grpo?"]),
         ("data: {seed: 1,\n seed: 2}", ["duplicate key seed", "toy.yaml", "line 2"]),
         ("3", ["toy.yaml"]),
+        ("worker: &x {rollout: *x}", ["cannot read", "toy.yaml", "in itself"]),
+        ("worker: &x [*x]", ["cannot read", "toy.yaml", "in itself"]),
+        (f"worker: {'[' * 3000}{']' * 3000}", ["cannot read", "toy.yaml", "nested too deep"]),
         ("verl: {actor_rollout_ref: {rollout: {sed: 1}}}", ["verl has no key actor_rollout_ref.rollout.sed", "seed?"]),
         (
             "data: {rollout_batch_size: 8}\nverl: {data: {train_batch_size: 4}}",
-            ["data.rollout_batch_size is 8", "4 as data.train_batch_size", "give one of the two"],
+            ["data.rollout_batch_size is 8", "4 as verl: data: train_batch_size", "give one of the two"],
         ),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_its_place(write, text, words):
     text = str(mistake(lambda: load(str(write(text)), environ={}, hardware="gpu")))
     assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("worker.rollout.n", "worker: {rollout: {n"),
+        ("worker: {rollout: {n", "worker.rollout: {n"),
+        ("tiny: {worker.rollout.n", "worker: {rollout: {n"),
+        ("worker.rollout.engine_kwargs.a.b", "worker: {rollout: {engine_kwargs: {a: {b"),
+        ("worker: {rollout: {engine_kwargs: {a", "actor_rollout_ref: {rollout: {engine_kwargs: {vllm: {a"),
+        ("actor_rollout_ref.actor.data_loader_seed", "actor_rollout_ref: {actor: {data_loader_seed"),
+        ("verl: {actor_rollout_ref.actor.data_loader_seed", "actor_rollout_ref: {actor: {data_loader_seed"),
+        ('"+actor_rollout_ref.actor.data_loader_seed"', "actor_rollout_ref: {actor: {data_loader_seed"),
+    ],
+)
+def test_two_spellings_of_a_key_in_one_file_have_one_value(write, one, other):
+    """The last one won in silence."""
+
+    def loaded(first, last):
+        inside = one.startswith("tiny")
+        text, rest = f"{one}: {first}", f"{other}: {last}" + "}" * other.count("{")
+        text += f", {rest}}}" if inside else "}" * one.count("{") + f"\n{rest}"
+        return load(str(write(text)), environ={}, hardware="cpu")
+
+    both = str(mistake(lambda: loaded(7, 8), "give one of the two"))
+    for spelled in (one, other):
+        words = spelled.removeprefix("tiny: {").replace("{", "").strip('"')
+        assert f" as {words}" in both
+    loaded(7, 7)
+
+
+def test_a_later_file_wins_in_another_spelling(write):
+    files = [write("worker.rollout.n: 4"), write("actor_rollout_ref: {rollout: {n: 8}}", "later.yaml")]
+    assert load(str(files[0]), arguments=[str(files[1])], environ={}, hardware="cpu").worker.rollout.n == 8
 
 
 def test_mappings_are_merged_and_verls_own_keys_are_kept(write):

@@ -58,3 +58,11 @@ def test_one_reward_stays_as_it_is_and_a_blank_in_its_path_parts_nothing(folder)
 def test_weights_that_do_not_fit_and_two_rewards_of_one_name_are_refused(folder, rewards, weights, named):
     error = mistake(lambda: check(custom("--reward_func", *rewards.split(), "--reward_weights", *weights.split())))
     assert named in error.where
+
+
+@pytest.mark.parametrize("value", ["null", "[]"])
+def test_easyr1_has_no_reward_of_its_own_and_verl_may_have_one(folder, value):
+    word = f"worker.reward.reward_function={value}"
+    check(custom(word))
+    error = mistake(lambda: check(custom(word, ENGINE="easyr1")), "EasyR1 has no reward of its own")
+    assert word in error.where

@@ -394,6 +394,17 @@ def test_a_row_of_verl_that_no_column_can_hold_is_named_with_its_line(tmp_path, 
     assert prepared(*words, "engine=easyr1"), "EasyR1 reads neither"
 
 
+@pytest.mark.parametrize("engine", ["verl", "easyr1"])
+@pytest.mark.parametrize("prompt", [b"1 + 1?", 2, ["1 + 1?"], [{"role": "user", "content": b"1 + 1?"}]])
+def test_a_column_of_prompts_that_is_no_text_is_named_with_its_row(tmp_path, engine, prompt):
+    """EasyR1's rows counted as finished whatever the column held, and the check of the prompts raised TypeError."""
+    row = {"mine": prompt, "answer": "2", "data_source": "x", "reward_model": {"ground_truth": "2"}}
+    pq.write_table(pa.Table.from_pylist([row] * 9), path := tmp_path / "rows.parquet")
+    words = ["--data", str(path), "--val_data", str(path), "--prompt_key", "mine", f"engine={engine}"]
+    error = mistake(lambda: prepared(*words, "--reward_func", "examples/custom_task/my_reward.py"), "mine")
+    assert error.where == f"{path}, row 1"
+
+
 def test_rows_of_verl_with_columns_of_our_names_keep_them_and_their_truth(tmp_path):
     """The reward's truth is that of `reward_model`, as where the file is not converted."""
     own = {"data_source": "x", "reward_model": {"ground_truth": "7"}, "ground_truth": "a worked answer", "problem": 5}

@@ -254,3 +254,11 @@ def test_brackets_without_end(tmp_path):
     for name in ("a.json", "a.jsonl"):
         mistake(lambda name=name: read(tmp_path, name, "[" * 200_000))
     assert read(tmp_path, "a.csv", f"prompt,ground_truth,data_source\n{'[' * 200_000},1,x\n")
+
+
+@pytest.mark.parametrize("depth", [101, 500, 950, 5000])
+@pytest.mark.parametrize("field", ["ground_truth", "prompt", "level"])
+def test_a_row_that_is_nested_too_deep_is_named(tmp_path, field, depth):
+    deep = f'{json.dumps({**GOOD, field: None})[:-1]}, "x": 1}}'.replace("null", "[" * depth + "]" * depth)
+    error = mistake(lambda: read(tmp_path, "a.jsonl", f"{LINE}\n{deep}\n"), "more than 100 lists or objects")
+    assert error.where.endswith("line 2")

@@ -144,6 +144,33 @@ def test_a_run_gives_data_reward_and_both_models(eval_sums, recipe, server, make
     assert [report["models"][label]["name"] for label in ("trained", "base")] == ["last", "base"]
 
 
+def test_a_run_that_was_moved_with_its_artifacts_is_found_where_it_lies(recipe, make_model, artifacts, tmp_path):
+    make_model("artifacts/checkpoints/sums/global_step_5/actor/huggingface", b"trained")
+    base = make_model("artifacts/models/base", b"base")
+    data, reward = artifacts / "data", artifacts / "reward.py"
+    data.mkdir()
+    words = [f"worker.actor.model.model_path={base}", f"worker.reward.reward_function={reward}:compute_score"]
+    resolved = load(str(recipe))
+    reward.write_bytes(Path(resolved.worker.reward.reward_function).read_bytes())
+    for key in ("train_files", "val_files"):
+        file = Path(resolved.value(f"data.{key}"))
+        (data / file.name).write_bytes(file.read_bytes())
+        words.append(f"data.{key}={data / file.name}")
+    folder = artifacts / "runs" / "sums"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(load(str(recipe), arguments=words)))
+    moved = artifacts.rename(tmp_path / "elsewhere")
+    found = plan_of(Options(run=moved / "runs" / "sums"), print)
+    assert [subject.source for subject in found.subjects] == [
+        moved / "models" / "base",
+        moved / "checkpoints" / "sums" / "global_step_5" / "actor" / "huggingface",
+    ]
+    assert (found.data, found.reward.path) == (moved / "data" / "test.parquet", moved / "reward.py")
+    (moved / "checkpoints").rename(tmp_path / "lost")
+    error = mistake(lambda: plan_of(Options(run=moved / "runs" / "sums"), print), "checkpoints are not in")
+    assert str(moved / "checkpoints" / "sums") in error.fix
+
+
 def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_model, artifacts, monkeypatch):
     model = make_model("artifacts/checkpoints/sums/global_step_5/actor/huggingface", b"trained")
     (artifacts / "runs" / "sums").mkdir(parents=True)

@@ -1,11 +1,14 @@
 """Generation in this process, without the engine, which runs in tests/examples/test_training.py."""
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from recipes.config import load
@@ -171,3 +174,39 @@ def test_the_recipes_template_its_arguments_and_top_k_are_in_prompts_and_keys(ma
     assert made.template_arguments == {"enable_thinking": False, "style": "short"}
     sampling = Sampling(2, 1.0, top_k=recipe.worker.rollout.top_k)
     assert vllm_engine._parameters(questions[0], sampling).top_k == 20
+
+
+OWN_TOKENIZER = """
+from transformers import PreTrainedTokenizerFast
+
+class Mine(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def test_a_models_own_code_runs_where_the_recipe_trusts_it(make_data, make_row, tmp_path, monkeypatch):
+    """Without it vLLM and transformers refuse the model; its class is found nowhere else."""
+    vllm = pytest.importorskip("vllm")
+    model, started = shutil.copytree(TINY, tmp_path / "mine"), []
+    (model / "tokenization_mine.py").write_text(OWN_TOKENIZER)
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": [None, "tokenization_mine.Mine"]}}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "mine"}))
+    data = make_data(rows=[make_row(0)])
+    words = ["countdown", f"worker.actor.model.model_path={model}"]
+
+    def engine(*further):
+        recipe = load(words[0], arguments=[*words[1:], *further], environ={}, hardware="cpu")
+        return plan._engine(Options(), recipe, data)
+
+    error = mistake(lambda: VllmSampler(model, load_questions(data), 8, engine()))
+    assert "worker.actor.model.trust_remote_code=true" in error.fix
+    monkeypatch.setattr(vllm, "LLM", lambda **settings: started.append(settings))
+    trusted = engine("worker.actor.model.trust_remote_code=true")
+    sampler = VllmSampler(model, load_questions(data), 8, trusted)
+    assert type(sampler._tokenizer).__name__ == "Mine"
+    sampler._start()
+    assert started[0]["trust_remote_code"]
+    assert trusted.generator() != engine().generator()

@@ -57,6 +57,24 @@ def test_a_question_with_two_ground_truths(make, files, last, differs):
     assert not differs or (lines[0].startswith("1 prompt ") and "'24' and '25'; leave" in lines[0])
 
 
+@pytest.mark.parametrize(("engine", "column"), [("verl", "prompt"), ("easyr1", "problem")])
+def test_a_row_without_a_prompt_is_named(make, files, engine, column):
+    table = pq.read_table(files / "test.parquet")
+    values = table[column].to_pylist()
+    table = table.drop_columns([column]).append_column(column, pa.array([*values[:2], None, *values[3:]]))
+    pq.write_table(table, files / "test.parquet")
+    recipe = make().model_copy(update={"engine": engine})
+    assert "row 2, counted from 0" in mistake(lambda: data_files.check_data(recipe), f"no {column}").where
+
+
+def test_lists_in_lists_are_one_truth_in_any_order_and_take_no_memory():
+    """Quotes in quotes doubled the text with each list: 90 of them took all memory."""
+    truths = ["[" * 20 + each + "]" * 20 for each in ('1, {"a": 2, "b": 3}', '{"b": 3.0, "a": 2}, 1.0', "1, 2")]
+    one, same, other = map(data_files._canonical, truths)
+    assert one == same != other
+    assert len(one) < 100
+
+
 @pytest.mark.parametrize(
     ("chat", "named"),
     [

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from verl import DataProto
 from verl.trainer.ppo import reward as verl_reward
 
@@ -256,6 +256,15 @@ def test_a_reward_gets_plain_arguments_and_a_reward_models(tmp_path):
     found = [judged(str(tmp_path / "mine.py"), arguments={"weights": [1, {"a": 2}]}, judge=judge) for _ in range(2)]
     assert [each["reward_score"] for each in found] == [1, 2], "the file is loaded once"
     assert found[0]["reward_extra_info"]["seen"] == '["b:1", [1, {"a": 2}]]'
+
+
+def test_arguments_cost_no_response_anything(tmp_path, monkeypatch):
+    """OmegaConf hashes a mapping by its whole text: 50,000 words cost each response 12 ms."""
+    hashed = []
+    monkeypatch.setattr(DictConfig, "__hash__", lambda mapping: hashed.append(mapping) or 0)
+    (tmp_path / "mine.py").write_text("def compute_score(words, **given):\n    return float(len(words))")
+    assert judged(str(tmp_path / "mine.py"), arguments={"words": ["a"] * 5})["reward_score"] == 5.0
+    assert len(hashed) <= 1, "once in a process"
 
 
 def test_dapos_penalty_is_of_the_score_and_never_of_the_accuracy():

@@ -133,6 +133,7 @@ def test_the_trainer_dies_with_its_launcher(tmp_path):
         (0.05, [0], [200], 4500, True, 1.0),
         (0.1, [0], [], 650, True, 1.0),
         (0.1, [0], [], 650, False, 10.0),  # ten threads a core: the run's fair part
+        (0.06, [0], [], 650, True, 10.0),  # what a run uses whose reward's own process died, Ray's daemons included
     ],
 )
 def test_when_the_watchdog_gives_a_run_up(cpu, steps, lines, seconds, hangs, crowd):

@@ -4,6 +4,8 @@ import asyncio
 import inspect
 import os
 import threading
+from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,11 @@ import numpy as np
 import pytest
 import zmq
 
+from recipes.config import load
 from recipes.engines.verl import upstream
+from recipes.evaluation.options import Options
 from recipes.paths import ROOT
+from tests.mistakes import mistake
 
 TINY = ROOT / "recipes" / "tasks" / "countdown" / "tiny"
 TOKENS = [5, 9, 7, 11, 3]
@@ -191,3 +196,35 @@ def test_a_receiver_that_ends_after_its_last_answer_has_received_all(vllm_client
 
     monkeypatch.setattr(zmq.Poller, "poll", late)
     send(vllm_client, receiver)
+
+
+BIG = 1 << 70
+SAMPLED = {  # name -> what is taken for it, and what is not
+    "temperature": ((0.01, 2.0), (-1.0, 2.1, BIG)),
+    "top_p": ((1e-12, 1.0), (-0.1, 0.0, 1.1)),
+    "top_k": ((-1, 0, 5), (-2, BIG)),
+    "n": ((2, 16384), (-1, 0, 16385, BIG)),
+    "seed": ((0, 7, (1 << 31) - 1), (-BIG, -1, 1 << 32, BIG)),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_what_is_taken_for_sampling_vllm_takes_as_it_is(vllm_named, name):
+    """Bounds that were wider than vLLM's let a run start that died at its first request."""
+    import msgspec
+    from vllm import SamplingParams
+
+    own = "data.seed" if name == "seed" else f"worker.rollout.val_override_config.{name}"
+    keys, option = (f"worker.rollout.{name}", own), {"n": "rollout_n"}.get(name, name)
+    for value in SAMPLED[name][0]:
+        parameters = SamplingParams(**{name: value})
+        assert getattr(parameters, name) == value
+        assert msgspec.msgpack.encode(parameters), "as it goes to the engine's process"
+        np.random.RandomState(value + 8 if name == "seed" else 0)  # of the ninth replica
+        load("countdown", arguments=[f"{key}={value}" for key in keys], environ={})
+        assert name == "top_k" or getattr(Options(**{option: value}), option) == value
+    low = [(keys[0], "0.001")] * (name == "temperature")  # vLLM takes 0.01 in its place, and verl would not
+    for key, value in [*low, *product(keys, SAMPLED[name][1])]:
+        assert f"{key}={value}" in mistake(partial(load, "countdown", arguments=[f"{key}={value}"])).where
+    for value in SAMPLED[name][1] if name != "top_k" else ():
+        mistake(partial(Options, **{option: value}), f"--{option} is {value}")
