@@ -1,5 +1,6 @@
 """A client of servers that speak OpenAI's chat completions; their errors become `RecipeError`s."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -8,13 +9,22 @@ from typing import Any, NamedTuple
 from recipes.errors import RecipeError
 
 
+class Call(NamedTuple):
+    """A call of a tool, as the server's parser found it; `arguments` is JSON as a rule."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Completion(NamedTuple):
     text: str  # its content, without the thinking that the server's reasoning parser took out
     tokens: int | None  # its number of tokens; None where the server does not report it
     truncated: bool  # whether the limit on tokens cut it off
     reasoning: bool  # whether a reasoning parser took the thinking out
     prompt_tokens: int | None = None  # as `tokens`, of its prompt
-    calls: tuple[Any, ...] = ()  # of tools, as the server's parser found them: `id`, `function.name`, `.arguments`
+    calls: tuple[Call, ...] = ()
+    lost: bool = False  # whether it ended with calls in a form that is not read here
 
 
 class ChatServer:
@@ -40,14 +50,22 @@ class ChatServer:
     def complete(self, messages: list[dict[str, Any]], **request: Any) -> Completion:
         """The response to a chat; `request` has further arguments of the client's `chat.completions.create`."""
         reply, choice = self._first_choice(self._client.chat.completions.create, messages=messages, **request)
-        message = choice.message
+        message, text, calls = choice.message, choice.message.content or "", []
+        if isinstance(text, list):  # parts, of which some servers make a message
+            text = "".join(part.get("text") or "" for part in text if isinstance(part, dict))
+        for number, each in enumerate(getattr(message, "tool_calls", None) or ()):
+            if function := getattr(each, "function", None):
+                given = function.arguments
+                arguments = given if isinstance(given, str) else json.dumps(given or {})
+                calls.append(Call(each.id or f"call_{number}", function.name, arguments))
         return Completion(
-            text=message.content or "",
+            text=text,
             tokens=reply.usage.completion_tokens if reply.usage else None,
             truncated=choice.finish_reason == "length",
             reasoning=bool(getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None)),
             prompt_tokens=reply.usage.prompt_tokens if reply.usage else None,
-            calls=tuple(getattr(message, "tool_calls", None) or ()),
+            calls=tuple(calls),
+            lost=choice.finish_reason in ("tool_calls", "function_call") and not calls,
         )
 
     def continue_tokens(self, prompt: str | Sequence[int], **request: Any) -> tuple[list[int], list[int]]:
@@ -71,7 +89,7 @@ class ChatServer:
         except openai.OpenAIError as error:
             raise self._error(error) from error
         choices = getattr(reply, "choices", None)
-        if not choices:
+        if not choices or not (getattr(choices[0], "message", None) or hasattr(choices[0], "text")):
             what = f"the server's reply is no completion: {str(reply)[:300]}"
             raise RecipeError(what, where=self.api_base, fix="check the address, which ends in /v1 as a rule")
         return reply, choices[0]

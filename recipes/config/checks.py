@@ -28,7 +28,7 @@ _ESTIMATORS_OF_GROUPS = (
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for the first combination that the trainer would refuse, or silently change."""
     found_by = (_shares, _groups, rewards.problems, batches, _lengths, objective.problems, _sharding, _arguments)
-    for error in chain(*(find(recipe) for find in (*found_by, _best_checkpoint, _without_effect))):
+    for error in chain(*(find(recipe) for find in (*found_by, _best_checkpoint, without_effect))):
         raise error
 
 
@@ -175,7 +175,7 @@ def _best_checkpoint(recipe: Recipe) -> Iterator[RecipeError]:
         yield recipe.error(what, "set VAL_FREQ and SAVE_FREQ to one number of steps", "trainer.keep_best", never[0])
 
 
-def _without_effect(recipe: Recipe) -> Iterator[RecipeError]:
+def without_effect(recipe: Recipe) -> Iterator[RecipeError]:
     """Keys that a variable or an argument sets although their switch is off."""
     for path, switch in _switched_off(recipe).items():
         value = recipe.value(path)

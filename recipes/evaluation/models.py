@@ -93,7 +93,7 @@ class EvaluatedModel:
     ) -> ServerSampler | VllmSampler:
         """A generator for this model."""
         if isinstance(self.source, Server):
-            return ServerSampler(self.source, engine, max_tokens)
+            return ServerSampler(self.source, engine, max_tokens, questions)
         return VllmSampler(self.source, questions, max_tokens, engine, data)
 
 

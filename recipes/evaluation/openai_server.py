@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recipes.chat_server import ChatServer, Completion
+from recipes.chat_server import Call, ChatServer, Completion
 from recipes.data.lengths import chat_tokenizer
 from recipes.data.rows import structured
 from recipes.engines.verl.tools import Tools, ToolSettings, load_tools
@@ -20,6 +20,7 @@ from recipes.model_files import local_model
 from recipes.pictures import encoded
 from recipes.responses.measures import Group, Response, Sampling
 from recipes.rewards.function import awaited
+from recipes.written import in_json
 
 if TYPE_CHECKING:
     from recipes.engines.verl.conversation import Rules
@@ -52,7 +53,7 @@ class ServerSampler:
     Log-probabilities are not asked for: those of a server ignore temperature and top_p.
     """
 
-    def __init__(self, server: Server, engine: Engine, max_tokens: int) -> None:
+    def __init__(self, server: Server, engine: Engine, max_tokens: int, questions: Sequence[Question]) -> None:
         self._concurrency, self._engine = server.concurrency, engine
         self._chat = ChatServer(server.api_base, server.model, retries=RETRIES, timeout=TIMEOUT)
         if engine.template_arguments and self._chat.owner not in TAKES_NEUTRAL:
@@ -62,7 +63,7 @@ class ServerSampler:
         self._rules: Rules | None = None
         self._tools: Tools | None = None
         if engine.tools and self._chat.owner == "vllm":
-            self._rules = self._checked_rules(engine.tools, server, max_tokens)
+            self._rules = self._checked_rules(engine.tools, server, max_tokens, questions)
             self._thinking = threading.Lock()  # a tokenizer serves one thread at a time
         elif engine.tools:
             self._tools = self._tools_of(engine.tools, server)
@@ -119,17 +120,25 @@ class ServerSampler:
     def _neutral(self, sampling: Sampling) -> dict[str, Any]:
         return {**NEUTRAL, "top_k": sampling.top_k} if self._chat.owner in TAKES_NEUTRAL else {}
 
-    def _checked_rules(self, tools: ToolSettings, server: Server, max_tokens: int) -> Rules:
-        tokenizer = chat_tokenizer(
-            server.tokenizer, self._engine.chat_template, trust_remote_code=self._engine.trust_remote_code
+    def _checked_rules(
+        self, tools: ToolSettings, server: Server, max_tokens: int, questions: Sequence[Question]
+    ) -> Rules:
+        key = "worker.actor.model.model_path, whose tokenizer asks the server with tools"
+        fix = "name the folder of the model that is served as --model_path, or as worker.actor.model.model_path"
+        try:
+            tokenizer = chat_tokenizer(
+                server.tokenizer, self._engine.chat_template, trust_remote_code=self._engine.trust_remote_code
+            )
+        except RecipeError as error:
+            raise RecipeError(error.what, where=key, fix=f"{error.fix}; {fix}") from error
+        rules = rules_of(
+            tools, self._engine, tokenizer, local_model(server.tokenizer), UNBOUNDED, max_tokens, questions
         )
-        rules = rules_of(tools, self._engine, tokenizer, local_model(server.tokenizer), UNBOUNDED, max_tokens)
         text = tokenizer.decode(rules.render([{"role": "user", "content": "Is 7 + 8 = 15 right?"}]))
         own = tokenizer.encode(text, add_special_tokens=False)
         if self._chat.continue_tokens(text, max_tokens=1)[0] != own:
             what = f"the server's model has other tokens than {server.tokenizer}"
-            fix = "name the folder of the model that is served as --model_path, or as worker.actor.model.model_path"
-            raise RecipeError(what, where=server.api_base, fix=fix)
+            raise RecipeError(what, where=f"{server.api_base}; {key}", fix=fix)
         return rules
 
     def _converse(
@@ -148,7 +157,7 @@ class ServerSampler:
         while not conversation.ended:
             _, tokens = self._chat.continue_tokens(
                 conversation.tokens,
-                max_tokens=conversation.room,
+                max_tokens=min(conversation.room, rules.response_length - len(conversation.mask)),
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 seed=sampling.request_seed(question.row) + sample + sampling.n * len(conversation.turns),
@@ -167,6 +176,8 @@ class ServerSampler:
         from verl.experimental.agent_loop.tool_parser import ToolParser
 
         loaded, fix = Tools(load_tools(tools.file), tools), "serve the model with vLLM, or leave out --api_base"
+        if self._chat.owner is None and "/v1" not in server.api_base:
+            fix = f"write {server.api_base.rstrip('/')}/v1 if it is vLLM's, or leave out --api_base"
         if not getattr(ToolParser._registry.get(tools.format), "__module__", "").startswith(("verl.", "recipes.")):
             what = f"{tools.format} is the tools' file's own form of calls, which this server does not read"
             raise RecipeError(what, where=f"worker.rollout.tool_format; {server.api_base}", fix=fix)
@@ -191,10 +202,15 @@ class ServerSampler:
             reply = self._complete(question, said, sampling, max_tokens=room, seed=seed, tools=tools.schemas)
             prompt = reply.prompt_tokens if prompt is None else prompt
             used = (reply.prompt_tokens or 0) - (prompt or 0) + (reply.tokens or 0)
-            if not reply.calls and Hermes.call.search(reply.text):
+            what = ""
+            if reply.tokens is None:
+                what = "the server does not count its tokens (`usage`), which limit a response with calls"
+            elif reply.lost or not (reply.calls or reply.truncated or not Hermes.call.search(reply.text)):
+                what = "the server leaves a call in the text of a response, or writes it in a form of its own"
+            if what:
                 fix = "start the server with its parser of calls, or serve the model with vLLM"
-                raise RecipeError("the server leaves a call in the text of a response", where="--api_base", fix=fix)
-            written = [f"{each.function.name}({each.function.arguments})" for each in reply.calls]
+                raise RecipeError(what, where="--api_base", fix=fix)
+            written = [f"{each.name}({each.arguments})" for each in reply.calls]
             turns.append({"role": "assistant", "content": "\n".join(filter(None, [reply.text, *written]))})
             heard += 1
             if reply.truncated or used >= sampling.max_tokens:
@@ -204,9 +220,12 @@ class ServerSampler:
             elif heard >= tools.settings.max_turns:
                 ended = BY_TURNS
             else:
-                asked = [each.model_dump(exclude_none=True) for each in reply.calls]
+                asked = [
+                    {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": _object(each)}}
+                    for each in reply.calls
+                ]
                 said.append({"role": "assistant", "content": reply.text, "tool_calls": asked})
-                called = [tools.call(each.function.name, each.function.arguments) for each in reply.calls]
+                called = [tools.call(each.name, each.arguments) for each in reply.calls]
                 for call, future in zip(reply.calls, called, strict=True):
                     answer = future.result()
                     said.append({"role": "tool", "tool_call_id": call.id, "content": answer.text})
@@ -215,6 +234,11 @@ class ServerSampler:
         counts = {"tool_calls": len(of_tools), "failed_calls": sum(turn["failed"] for turn in of_tools)}
         facts = {"turns": turns, "model_turns": heard, **counts, "ended": ended}
         return Response(reply.text, used or None, ended == BY_LENGTH, None, facts)
+
+
+def _object(call: Call) -> str:
+    """A call's arguments for a server's template, which fails on what is no JSON object; the tool's answer says it."""
+    return call.arguments if isinstance(in_json(call.arguments), dict) else "{}"
 
 
 def _group(row: int, requests: list[Future[Response | None]]) -> Group:

@@ -93,6 +93,9 @@ class Options:
         for name in ("run", "data"):
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
+        for name in ("output_dir", "filter_out"):  # a tool or a reward may change the folder
+            if given := getattr(self, name):
+                object.__setattr__(self, name, Path(given).absolute())
 
     @property
     def words(self) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.config import Recipe, load, path_keys, visible_gpus
+from recipes.config.checks import without_effect
 from recipes.config.names import native, template_arguments
 from recipes.config.resolve import MODEL, replaced
 from recipes.config.rewards import problems
@@ -145,7 +146,9 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
     of_server = ("data.override_chat_template", "worker.actor.model.trust_remote_code")
     if served and not recipe.worker.rollout.tools:  # with them the prompts are written here
         unread += [f"{key}, since a server has its own" for key in of_server if recipe.value(key)]
-    for note in [*recipe.resolution.notes, *([f"an evaluation does not read {', '.join(unread)}"] if unread else [])]:
+    notes = [found.what for found in without_effect(recipe) if found.what.startswith(OF_EVALUATION)]
+    notes += [f"an evaluation does not read {', '.join(unread)}"] if unread else []
+    for note in [*recipe.resolution.notes, *notes]:
         log(f"note: {note}")
     if options.analyse and options.base_model_path:
         raise RecipeError("analyse looks at one model", where="--base_model_path", fix="leave out one of the two")

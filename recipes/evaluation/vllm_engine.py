@@ -91,7 +91,7 @@ class Engine:
     def generator(self, *, server: bool = False) -> str:
         """The generator's part of the cache key: vLLM or a server, with the settings that change the answers."""
         settings: dict[str, Any] = {"image bounds": self.processor, "template arguments": self.template_arguments}
-        if self.prompt_tokens and not server:
+        if self.prompt_tokens and (self.tools or not server):
             settings["longest prompt"] = {"tokens": self.prompt_tokens}
         if self.of_easyr1:
             settings["images"] = "by EasyR1"
@@ -129,7 +129,7 @@ class VllmSampler:
         self._images = max(question.image_count for question in questions)
         self._rules = None
         if engine.tools:
-            self._rules = rules_of(engine.tools, engine, self._tokenizer, model, self._limit, max_tokens)
+            self._rules = rules_of(engine.tools, engine, self._tokenizer, model, self._limit, max_tokens, questions)
         self._window = self._needed_window(questions, max_tokens, data)
         self._llm: Any = None
 
@@ -325,14 +325,26 @@ def _prepare_cpu(model: Path) -> None:
 
 
 def rules_of(
-    tools: ToolSettings, engine: Engine, tokenizer: Any, model: Path | None, limit: int, max_tokens: int
+    tools: ToolSettings,
+    engine: Engine,
+    tokenizer: Any,
+    model: Path | None,
+    limit: int,
+    max_tokens: int,
+    questions: Sequence[Question],
 ) -> Rules:
-    """The rules of all conversations with a model, whose prompts have at most `limit` tokens where no length is set."""
+    """The rules of all conversations with a model, whose prompts have at most `limit` tokens where no length is set.
+
+    Raises RecipeError where the first prompt does not tell the model of the tools.
+    """
     from recipes.engines.verl.conversation import Rules
 
     called, longest = Tools(load_tools(tools.file), tools), engine.prompt_tokens or limit
     kind, arguments = model_config(model).get("model_type"), engine.template_arguments
-    return Rules(tokenizer, called, longest, max_tokens, model_type=kind, template_arguments=arguments)
+    rules = Rules(tokenizer, called, longest, max_tokens, model_type=kind, template_arguments=arguments)
+    for question in questions[:1]:
+        rules.check_shown(question.prompt, "the prompts with tools")
+    return rules
 
 
 def response_of(conversation: Conversation, logprob: float | None) -> Response:

@@ -47,8 +47,7 @@ def check_tools(recipe: Recipe) -> list[str]:
     rollout = recipe.worker.rollout
     if rollout.tools is None:
         return []
-    if rollout.max_turns < 2:
-        raise recipe.error("with one turn no call is run", "set MAX_TURNS to 2 or more", "worker.rollout.max_turns")
+    tool_settings(recipe)
     refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
     for key in (key for key, is_set in refused.items() if is_set):
         what = f"tools do not go with {key}={recipe.value(key)}"
@@ -161,7 +160,7 @@ def render(recipe: Recipe, tools: Tools, folder: Path, examples: Sequence[Exampl
     of_data = _calls_of_data(rows, rules)
     calls: list[Example] = [*examples, *(call for _, call in of_data), (tools.schemas[0]["function"]["name"], {})]
     prompt, where = rows[0]["prompt"] if rows else [QUESTION], str(recipe.data.override_chat_template or folder)
-    _check_schemas(prompt, rules, where)
+    rules.check_shown(prompt, where)
     _check_conversation(prompt, calls[0], rules, stop_tokens(folder, {}), where)
     return of_data
 
@@ -188,20 +187,6 @@ def _calls_of_data(rows: Sequence[dict[str, Any]], rules: Any) -> list[tuple[str
 
 def _read(rules: Any, tokens: list[int]) -> list[Any]:
     return list(asyncio.run(rules.read(tokens))[1])
-
-
-def _check_schemas(prompt: list[dict[str, str]], rules: Any, where: str) -> None:
-    """Raise where the model would not learn of the tools: neither from the template, nor from the prompt's text.
-
-    A format of the file's own is taught by a warm start, and needs no description.
-    """
-    shown = rules.tokenizer.decode(rules.render(prompt))
-    names = [schema["function"]["name"] for schema in rules.tools.schemas]
-    missing = [name for name in names if name not in shown]
-    if missing and type(rules.parser).__module__.startswith(("verl.", "recipes.")):
-        what = f"the chat template does not show the tools, and the prompt does not name {', '.join(missing)}"
-        fix = "name and describe them in the system prompt (--system_prompt FILE), take a model that knows tools, "
-        raise RecipeError(what, where=where, fix=f"{fix}or give a template by data.override_chat_template")
 
 
 def _check_conversation(prompt: list[dict[str, str]], example: Example, rules: Any, ends: set[str], where: str) -> None:

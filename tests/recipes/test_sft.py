@@ -282,6 +282,23 @@ def test_a_worked_answer_that_the_reward_does_not_pay_is_named(tmp_path, monkeyp
     assert sft.row_remarks(chosen.recipe)[-1].startswith("1 of 2 tried solutions earn less")
 
 
+@pytest.mark.parametrize(("name", "stops"), [("add", ""), ("sub", "there is no tool sub")])
+def test_calls_in_worked_answers_are_tried_as_before_a_training(tmp_path, monkeypatch, name, stops):
+    file = tmp_path / "adding.py"
+    file.write_text(
+        'def add(a: int) -> str:\n    """Add.\n\n    Args:\n        a: one\n    """\n    return str(a + 3)\n'
+    )
+    call = {"function": {"name": name, "arguments": '{"a": 5}'}}
+    turns = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "8"}]
+    solution = [*turns, {"role": "assistant", "content": "#### 8"}]
+    chosen = written(tmp_path, monkeypatch, [solution] * 2, prompt="5 + 3? Use add.")
+    keys = {"worker.rollout.tools": str(file), "data.max_prompt_length": 128, "data.max_response_length": 256}
+    said = sft.row_remarks(replaced(chosen.recipe, keys, "a test"))
+    assert [stops in each for each in said if "the training after the warm start would stop" in each] == [True] * bool(
+        stops
+    )
+
+
 def test_calls_of_tools_that_no_prompt_shows_are_noted(tmp_path, monkeypatch):
     call = {"function": {"name": "add", "arguments": '{"a": 5}'}}
     turns = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "8"}]

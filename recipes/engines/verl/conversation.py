@@ -104,6 +104,19 @@ class Rules:
         tokens: list[int] = self.builder.build_initial_tokens([*map(dict, messages)], tools=self.tools.schemas)
         return tokens
 
+    def check_shown(self, prompt: Sequence[dict[str, Any]], where: str) -> None:
+        """Raise RecipeError where the model would not learn of the tools: neither from the template, nor from a prompt.
+
+        A format of the file's own is taught by a warm start, and needs no description.
+        """
+        shown = self.tokenizer.decode(self.render(prompt))
+        names = [schema["function"]["name"] for schema in self.tools.schemas]
+        missing = [name for name in names if name not in shown]
+        if missing and type(self.parser).__module__.startswith(("verl.", "recipes.")):
+            what = f"the chat template does not show the tools, and the prompt does not name {', '.join(missing)}"
+            fix = "name and describe them in the system prompt (--system_prompt FILE), take a model that knows tools, "
+            raise RecipeError(what, where=where, fix=f"{fix}or give a template by data.override_chat_template")
+
     async def read(self, tokens: list[int]) -> tuple[str, list[FunctionCall]]:
         """A turn's text without calls, and its calls; one unreadable call where the parser raises."""
         try:

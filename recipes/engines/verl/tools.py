@@ -50,8 +50,10 @@ class ToolSettings:
 
 
 def tool_settings(recipe: Recipe) -> ToolSettings | None:
-    """The recipe's settings; None where it has no tools."""
+    """The recipe's settings; None where it has no tools. Raises RecipeError where a call could not be answered."""
     rollout = recipe.worker.rollout
+    if rollout.tools and rollout.max_turns < 2:
+        raise recipe.error("with one turn no call is run", "set MAX_TURNS to 2 or more", "worker.rollout.max_turns")
     limits = (rollout.max_turns, rollout.tool_seconds, rollout.max_tool_characters)
     return ToolSettings(rollout.tools, rollout.tool_format, *limits) if rollout.tools else None
 
@@ -215,5 +217,7 @@ def _outcome(name: str, function: Callable[..., Any], named: dict[str, Any], sec
 
 
 def file_digest(file: str) -> str:
-    """A digest of a tools' file and of the files beside it that it loads."""
+    """A digest of a tools' file and of the files beside it that it loads. Raises RecipeError where there is none."""
+    if not Path(file).is_file():
+        raise RecipeError(f"there is no file {file}", where="worker.rollout.tools", fix="name a Python file")
     return json_sha256([sha256(each) for each in own_files(Path(file))])

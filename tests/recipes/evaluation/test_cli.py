@@ -244,6 +244,17 @@ def test_files_changed_since_the_run_are_said(recipe, reward_path, make_data, ma
     assert len([note for note in notes if "unlike" in note]) == 2, "nothing is said of what is typed here"
 
 
+def test_what_means_nothing_without_tools_is_said(recipe, server):
+    notes = []
+    plan_of(
+        Options(
+            arguments=[str(recipe), "worker.rollout.tool_format=gsm8k"], model_path="tiny", api_base=server.api_base
+        ),
+        notes.append,
+    )
+    assert any("worker.rollout.tool_format gsm8k has no effect" in note for note in notes)
+
+
 def test_a_users_own_file_and_reward(eval_sums, tmp_path):
     data, reward = tmp_path / "mine.jsonl", tmp_path / "my_reward.py"
     records = [{"ask": f"What is {i} + {i}?", "gold": 2 * i} for i in range(5)]

@@ -29,8 +29,9 @@ def ask(server, make_data):
     def run(count=1, data=None, engine=None, model="tiny", **settings):
         data = data or make_data(count)
         place = Server(server.api_base, model, **settings)
-        with closing(ServerSampler(place, engine or Engine(), SAMPLED.max_tokens)) as sampler:
-            return {each.row: each for each in sampler.generate(with_images(data, load_questions(data)), SAMPLED)}
+        questions = load_questions(data)
+        with closing(ServerSampler(place, engine or Engine(), SAMPLED.max_tokens, questions)) as sampler:
+            return {each.row: each for each in sampler.generate(with_images(data, questions), SAMPLED)}
 
     return run
 
@@ -69,7 +70,7 @@ def test_what_passes_is_tried_again(ask, server, statuses):
 
 def test_what_cannot_be_asked_is_named(ask, server):
     place = "localhost:8000/v1"
-    assert mistake(lambda: ServerSampler(Server(place, "tiny"), Engine(), 32)).where == place
+    assert mistake(lambda: ServerSampler(Server(place, "tiny"), Engine(), 32, [])).where == place
     assert "tiny" in mistake(lambda: ask(model="other")).fix
     error = mistake(lambda: ask(engine=Engine(template_arguments={"enable_thinking": False})))
     assert "data.apply_chat_template_kwargs" in error.where
@@ -158,8 +159,9 @@ class Tokens:
 def test_conversations_with_tools_go_to_vllm_as_tokens(ask, server, with_tools, make_data, make_row):
     server.models = [{"id": "tiny", "owned_by": "vllm"}]
     server.reply = tokens = Tokens()
-    long = make_row(9, prompt=[{"role": "user", "content": "What is 9 + 9? " * 20}])
-    data = make_data(rows=[make_row(0), make_row(6), long])
+    asking = [[{"role": "user", "content": f"What is {i} + {i}? Call add."}] for i in (0, 6, 9)]
+    asking[2][0]["content"] *= 20
+    data = make_data(rows=[make_row(i, prompt=prompt) for i, prompt in zip((0, 6, 9), asking, strict=True)])
     groups = ask(data=data, engine=with_tools, tokenizer=TINY)
     assert [len(groups[row].responses) for row in groups] == [4, 4, 0], "a prompt too long for training is not asked"
     for row, said, failed in ((0, "1", False), (1, "Error: add raised ValueError: six", True)):
@@ -175,16 +177,17 @@ def test_conversations_with_tools_go_to_vllm_as_tokens(ask, server, with_tools, 
     )
     assert {each["path"] for each in server.requests} == {"/v1/completions"}
     assert second["seed"] - first["seed"] in range(4, 12)  # of another turn, and maybe of another response
-    assert first["max_tokens"] == second["max_tokens"] == 256
-    question = [{"role": "user", "content": "What is 0 + 0?"}]
+    assert second["max_tokens"] == 256 - len(second["prompt"]) + len(first["prompt"])
     turns = [{"role": "assistant", "content": CALL % 0}, {"role": "tool", "content": "1"}]
-    rendered = tokens.tokenizer.apply_chat_template([*question, *turns], tokenize=False, add_generation_prompt=True)
+    rendered = tokens.tokenizer.apply_chat_template([*asking[0], *turns], tokenize=False, add_generation_prompt=True)
     assert tokens.tokenizer.decode(second["prompt"]) == rendered
     tokens.shift = 1
     error = mistake(lambda: ask(data=data, engine=with_tools, tokenizer=TINY), "has other tokens than")
     assert "--model_path" in error.fix
     server.reply = lambda request: {"choices": [{"text": "x"}]}
-    assert "0.10.2" in mistake(lambda: ask(engine=with_tools, tokenizer=TINY)).fix
+    assert "0.10.2" in mistake(lambda: ask(data=data, engine=with_tools, tokenizer=TINY)).fix
+    assert "does not name add" in str(mistake(lambda: ask(engine=with_tools, tokenizer=TINY)))
+    assert "model_path" in mistake(lambda: ask(data=data, engine=with_tools, tokenizer="/no/model")).where
 
 
 def chat(request):
@@ -225,11 +228,60 @@ def test_conversations_end_at_the_limits_with_other_servers_too(ask, server, wit
     assert (response.truncated, response.conversation["ended"]) == (True, "length")
 
 
+USAGE = {"usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+
+
+@pytest.mark.parametrize(
+    ("call", "answered"),
+    [
+        ({"id": None, "type": "function", "function": {"name": "add", "arguments": {"a": 0, "b": 1}}}, "1"),
+        ({"id": "x", "function": {"name": "add", "arguments": "{"}}, "Error: the arguments of add are no JSON"),
+        ({"id": "x", "function": {"name": "sub", "arguments": "{}"}}, "Error: there is no tool sub; the tools are add"),
+    ],
+)
+def test_calls_in_any_form_of_a_servers_are_answered(ask, server, with_tools, call, answered):
+    def reply(request):
+        said = request["messages"][-1]
+        message = (
+            {"content": [{"type": "text", "text": "#### 1"}]} if said["role"] == "tool" else {"tool_calls": [call]}
+        )
+        return {"choices": [{"message": message, "finish_reason": "stop"}]} | USAGE
+
+    server.reply = reply
+    response = ask(engine=with_tools)[0].responses[0]
+    assert response.text == "#### 1"
+    assert response.conversation["turns"][1]["content"].startswith(answered)
+    asked, said = next(each["messages"][-2:] for each in server.requests if len(each["messages"]) > 1)
+    assert said["tool_call_id"] == asked["tool_calls"][0]["id"]
+    assert json.loads(asked["tool_calls"][0]["function"]["arguments"]) in ({}, {"a": 0, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("choice", "what"),
+    [
+        ({"message": {"content": CALL % 0}}, "leaves a call in the text"),
+        ({"message": {"content": "", "function_call": {}}, "finish_reason": "function_call"}, "a form of its own"),
+        ({"message": {"tool_calls": [{"id": "x", "type": "custom"}]}, "finish_reason": "tool_calls"}, "a form of its"),
+        ({"message": None}, "is no completion"),
+    ],
+)
+def test_what_other_servers_say_and_cannot_be_read_is_refused(ask, server, with_tools, choice, what):
+    server.reply = lambda request: {"choices": [choice]} | USAGE
+    mistake(lambda: ask(engine=with_tools), what)
+    server.reply = lambda request: {"choices": [{"message": {"content": "1"}}]}
+    mistake(lambda: ask(engine=with_tools), "does not count its tokens")
+
+
 def test_what_other_servers_cannot_do_with_tools_is_refused(ask, server, with_tools):
-    server.reply = lambda request: {"choices": [{"message": {"content": CALL % 0}}]}
-    assert "parser of calls" in mistake(lambda: ask(engine=with_tools), "leaves a call in the text").fix
     own = replace(with_tools.tools, file=str(ROOT / "examples/gsm8k/calculator.py"), format="gsm8k")
     refused = {"worker.rollout.tool_format": {"tools": own}, "data.override_chat_template": {"chat_template": "x"}}
     for key, changes in refused.items():
         changed = replace(with_tools, **changes)
         assert key in mistake(lambda engine=changed: ask(engine=engine)).where
+    missing = replace(with_tools, tools=replace(own, file="/no/tools.py"))
+    assert "worker.rollout.tools" in mistake(lambda: missing.generator(server=True), "/no/tools.py").where
+
+
+def test_the_longest_prompt_is_part_of_the_key_where_tools_are(with_tools):
+    keys = {replace(with_tools, prompt_tokens=tokens).generator(server=True) for tokens in (32, 64)}
+    assert len(keys) == 2

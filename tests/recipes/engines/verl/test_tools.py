@@ -262,7 +262,7 @@ def test_a_template_that_does_not_do_is_found_before_the_start(tools, template, 
     prompt = [{"role": "system", "content": system}, *QUESTION]
     checks = [partial(preflight._check_conversation, prompt, ("add", {"a": 2}), rules, set(), "here")]
     if system or "name" in what:
-        checks.append(partial(preflight._check_schemas, prompt, rules, "here"))
+        checks.append(partial(rules.check_shown, prompt, "here"))
     with pytest.raises(RecipeError, match=what) if what else nullcontext(), preflight.refusals("here"):
         for check in checks:
             check()
