@@ -47,7 +47,7 @@ from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
 from recipes.preflight.reward import check_reward
-from recipes.preflight.tools import calls_without_tools, prompt_schemas
+from recipes.preflight.tools import calls_without_tools, check_tools, prompt_schemas
 from recipes.runs.folder import lock_run, script
 from recipes.runs.metrics import MetricsFollower, Step
 from recipes.runs.process import Child
@@ -208,11 +208,10 @@ def row_remarks(recipe: Recipe) -> list[str]:
     """Remarks on the worked answers, and what the check of the reward says, which tries them; nothing stops here."""
     if not rows_are_here(recipe):
         return []
-    remarks = calls_without_tools(recipe)
-    if reward_call(recipe) is None:
-        return remarks
+    remarks, recipe = calls_without_tools(recipe), replaced(recipe, {"data.val_files": []}, "a warm start has none")
     try:
-        return remarks + check_reward(replaced(recipe, {"data.val_files": []}, "a warm start validates on none"))
+        check_tools(recipe)
+        return remarks + (check_reward(recipe) if reward_call(recipe) else [])
     except RecipeError as error:
         return [*remarks, f"the training after the warm start would stop: {error.what}"]
 

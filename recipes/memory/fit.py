@@ -252,11 +252,10 @@ def _on_its_gpus(plan: MemoryPlan, explicit: Explicit, machine: Machine) -> Iter
             yield Way(f"{machine.adapters} {text}".strip(), cost + more, after)
     if not explicit.get("offload_all"):
         text = "worker.actor.strategy=fsdp2 " * (machine.engine == "verl") + "worker.actor.fsdp.enable_cpu_offload=true"
-        held = 4 * plan.weight_bytes * plan.shape.parameters / estimates.GIGABYTE
-        cost = (
-            f"weights, gradients and Adam on the host ({held:.0f} GB); Adam takes seconds for a billion weights there"
-        )
-        yield Way(text, cost, choose_settings(plan, {**explicit, "offload_all": True}))
+        way = choose_settings(plan, {**explicit, "offload_all": True})
+        held = estimates.host_phase(way).need / estimates.GIGABYTE
+        cost = f"weights and Adam on the host ({held:.0f} GB); Adam takes seconds for a billion weights there"
+        yield Way(text, cost, way)
     if plan.weight_bytes > estimates.HALF and not plan.lora:
         text = "worker.actor.fsdp.torch_dtype=bf16"
         text += " worker.actor.optim.strategy=adamw_bf16" * (machine.engine == "easyr1")
