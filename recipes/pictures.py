@@ -1,6 +1,7 @@
 """A picture as a row holds it: a whole file, of a shape that engines take, and without transparency."""
 
 import base64
+import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
@@ -94,7 +95,7 @@ def trained(image: Any, engine: str, folder: str | Path = ".", *, by_datasets: b
     """
     kinds: Any
     verl, own = engine == "verl", image if isinstance(image, dict) else {}
-    if alone := [name for name in OF_ONE if name in own]:
+    if alone := [name for name in OF_ONE if verl and own.get(name) is not None]:
         raise ValueError(f"{alone[0]} of one picture, and data.min_pixels and data.max_pixels bound all of them")
     held, kinds = image, (str if verl else str | bytes)
     if own:
@@ -114,8 +115,8 @@ def trained(image: Any, engine: str, folder: str | Path = ".", *, by_datasets: b
         except OSError as error:
             raise ValueError(f"{abbreviated(image)}: {error.strerror}") from error
     picture = open_image(held) if by_datasets else None
-    if picture and (picture.getexif().get(ORIENTATION) or (verl and picture.has_transparency_data)):
-        return encoded(picture.convert("RGB") if verl else picture)
+    if picture and (picture.getexif().get(ORIENTATION) in range(2, 9) or (verl and picture.has_transparency_data)):
+        return encoded(picture.convert("RGB") if verl else picture, 0)
     return held
 
 
@@ -133,12 +134,8 @@ def opened_by_datasets(file: Path | str, column: str) -> bool:
     """Return whether a parquet file says that a column has Hugging Face's Image, which `datasets` opens itself."""
     from pyarrow.parquet import read_schema
 
-    schema = read_schema(file)
-    if b"huggingface" not in (schema.metadata or {}):
-        return False
-    from datasets import Features
-
-    return "Image(" in str(Features.from_arrow_schema(schema).get(column))
+    info = json.loads((read_schema(file).metadata or {}).get(b"huggingface", b"{}")).get("info", {})
+    return '"_type": "Image"' in json.dumps(info.get("features", {}).get(column))
 
 
 def _decoded(text: str) -> bytes:
@@ -203,13 +200,15 @@ def open_image(data: bytes) -> Any:
         raise ValueError(str(error).partition(" <_io.BytesIO")[0]) from error
 
 
-def encoded(picture: Any) -> bytes:
+def encoded(picture: Any, compress_level: int = 6) -> bytes:
     """A PIL image as a PNG file that stands upright. Raises ValueError for one that engines show otherwise."""
     from PIL import ImageOps
 
     _check_shown(picture)
     picture, out = ImageOps.exif_transpose(picture), BytesIO()
-    (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")).save(out, "PNG")
+    (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")).save(
+        out, "PNG", compress_level=compress_level
+    )
     return out.getvalue()
 
 

@@ -33,7 +33,7 @@ from recipes.config.schema import BY_CONVERSION, Setting, Source
 from recipes.config.variables import Argument, control, read_arguments, split_overlays, table, variable_settings
 from recipes.data.custom import of_converted, ready
 from recipes.data.lengths import chat_tokenizer
-from recipes.data.rows import IMAGE_MARK, pictures_mistake, place_of
+from recipes.data.rows import IMAGE_MARK, place_of
 from recipes.engines import versions
 from recipes.engines.checkpoints import name_the_type, step_of
 from recipes.engines.verl import translation as verl
@@ -42,7 +42,6 @@ from recipes.errors import RecipeError, reported_errors
 from recipes.files import write_json
 from recipes.model_files import local_model
 from recipes.paths import relative_to_cwd
-from recipes.pictures import UNSHOWN
 from recipes.preflight import refuse_planned
 from recipes.preflight.machine import check_gpus
 from recipes.preflight.model import check_context, check_model, check_weights
@@ -257,12 +256,10 @@ def worked_rows(chosen: Plan) -> tuple[list[dict[str, Any]], int]:
         if "prompt" not in there:
             what, fix = "a warm start reads the column prompt, and this file has none", "rename its column of messages"
             raise RecipeError(what, where=file, fix=fix)
-        if mistake := pictures_mistake(file, pictures, chosen.recipe.data.video_key):
-            raise RecipeError(mistake[0], where="data.image_key, data.video_key", fix=mistake[1])
         for number, row in enumerate(pq.read_table(file, columns=there).to_pylist()):
             worked, rows = (row.get("extra_info") or {}).get(WORKED), rows + 1
-            if row.get(pictures) or any(mark in str(row["prompt"]) for mark in (IMAGE_MARK, *UNSHOWN)):
-                what = f"row {number} has an image, a video or a sound, and a warm start imitates texts"
+            if row.get(pictures) or IMAGE_MARK in str(row["prompt"]):
+                what = f"row {number} has an image, and a warm start imitates texts"
                 raise RecipeError(what, where=file, fix="train with GRPO alone")
             answer = messages_of(worked)
             if not answer:

@@ -78,7 +78,8 @@ class Conversion:
     def folder(self) -> Path:
         """The folder for these rows. Its name ends in a hash of all that the rows depend on, except images."""
         facts = {**asdict(self), "version": VERSION}
-        del facts["columns"]["sources"]  # those that the reward knows; the rows do not depend on them
+        for name in ("sources", "videos"):  # what the reward knows, and what is refused: the rows depend on neither
+            del facts["columns"][name]
         for name in ("train", "val"):
             # The folder, because image paths may be relative to it; the suffix, because it decides how a file is read.
             files = facts[name]

@@ -65,9 +65,9 @@ class Columns:
 
     def __post_init__(self) -> None:
         """Raise RecipeError if one column is given for two fields."""
-        names = [self.prompt, self.ground_truth, self.images, self.videos]
+        names = [self.prompt, self.ground_truth, self.images]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            keys, fix = "data.prompt_key, data.answer_key, data.image_key, data.video_key", "name one column for each"
+            keys, fix = "data.prompt_key, data.answer_key, data.image_key", "name one column for each"
             raise RecipeError(f"the column {twice} is given for two fields", where=keys, fix=fix)
 
 
@@ -163,7 +163,7 @@ def records(paths: Iterable[Path], mistakes: Mistakes) -> Iterator[Record]:
                 mistakes.add(error, place)
         for name in sorted(lacking) if there else ():
             what = f"the file has no column {name}; its columns are {', '.join(there)}"
-            fix = "name a column that is there by --image_key or data.video_key, or leave it out"
+            fix = "name a column that is there by --image_key or data.video_key, add an empty one, or leave it out"
             mistakes.add(RecipeError(what, fix=fix), Place(str(path), 0))
         if not first:
             mistakes.check()  # a file with a mistake is not an empty one
@@ -207,7 +207,8 @@ def checked(raw: Any, place: Place, columns: Columns = Columns()) -> Record:
     used += ["reward_model", "extra_info"] if finished else []
     if columns.ground_truth == "ground_truth" and isinstance(fields.get("ground_truth"), str | None):
         used.append("ground_truth")
-    if mistake := not_shown(given, columns.videos):
+    named = (columns.prompt, columns.ground_truth, columns.images)
+    if mistake := not_shown({name: given[name] for name in given.keys() - {*named}}, columns.videos):
         raise RecipeError(mistake[0], fix=mistake[1])
     prompt = given[columns.prompt]
     chat = _chat(prompt, columns.prompt)

@@ -205,7 +205,8 @@ def read_rows(file: str | Path, wanted: Sequence[str] | None = None, at_once: in
 
 def not_shown(row: Mapping[str, Any], videos: str) -> tuple[str, str] | None:
     """What a row's columns of videos and sounds have, which no recipe shows, and how to mend it; None: nothing."""
-    held = next((name for name in (videos, AUDIOS) if written(row.get(name))), None)
+    given = {name: written(row.get(name)) for name in (videos, AUDIOS)}  # a number is another column of that name
+    held = next((name for name, each in given.items() if each and isinstance(each, str | bytes | list | dict)), None)
     fix = f"leave the column out, or give frames as pictures, each with {IMAGE_MARK} in the prompt"
     return (f"{held} has a value, and no recipe shows videos or sounds", fix) if held else None
 
@@ -217,11 +218,15 @@ def pictures_mistake(file: str | Path, images: str, videos: str) -> tuple[str, s
         if name != usual and name not in schema.names:
             what = f"{file} has no column {name} (its columns are {', '.join(schema.names)})"
             return what, f"name its column of {kind}s, add an empty one, or leave data.{kind}_key out"
-    for number, row in enumerate(read_rows(file, [videos, AUDIOS], 16) if {videos, AUDIOS} & {*schema.names} else ()):
+    media = [
+        name for name in (videos, AUDIOS) if name in schema.names and not pa.types.is_null(schema.field(name).type)
+    ]
+    for number, row in enumerate(read_rows(file, media, 16) if media else ()):
         if mistake := not_shown(row, videos):
             return f"{file}, row {number}: {mistake[0]}", mistake[1]
     kind = schema.field(images).type if images in schema.names else pa.null()
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_null(kind)):
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list and any(row.get(images) for row in read_rows(file, [images])):
         what = f"the column {images} of {file} is {str(kind)[:60]}, and engines read a list of pictures"
         return what, "write a list of pictures in each row"
     return None

@@ -18,17 +18,16 @@ from recipes.data.custom import convert_one, of_converted, ready
 from recipes.engines.checkpoints import BEST, best_checkpoint, step_of
 from recipes.engines.columns import answer_column, prompt_column, prompt_template
 from recipes.engines.verl.tools import tool_settings
-from recipes.errors import RecipeError, counted, raise_together
+from recipes.errors import RecipeError, raise_together
 from recipes.evaluation.cache import evaluations, hash_file
 from recipes.evaluation.models import EvaluatedModel, find_evaluated_model, find_model
 from recipes.evaluation.openai_server import Server
 from recipes.evaluation.options import TWINS, Options
-from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, load_questions, outside_pictures
+from recipes.evaluation.questions import VERL_ROWS, RowFormat, described, has_images, outside_pictures
 from recipes.evaluation.scoring import Reward, recipe_reward
 from recipes.evaluation.vllm_engine import Engine
 from recipes.files import json_sha256
 from recipes.paths import command_line, relative_to_cwd, run_dir
-from recipes.pictures import AS_TEXT, UNSHOWN
 from recipes.responses.measures import Sampling
 from recipes.runs import folder as runs
 from recipes.settings import flatten
@@ -171,9 +170,6 @@ def plan_of(options: Options, log: Log) -> EvaluationPlan:
         read = _read(recipe if data == options.data else of_converted(recipe))
     else:
         data, read = _recipes_data(recipe, train=options.analyse)
-    asked = [question.text for question in load_questions(data, options.limit, read)]
-    if filmed := sum(any(mark in text for mark in UNSHOWN) for text in asked):
-        log(f"note: {counted(filmed, 'prompt')} {AS_TEXT}")
     return EvaluationPlan(
         task=recipe.name,
         subjects=subjects,

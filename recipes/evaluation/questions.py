@@ -140,7 +140,9 @@ def _question(path: Path, row: int, record: dict[str, Any], read: RowFormat, *, 
 def outside_pictures(path: Path, read: RowFormat) -> dict[str, list[int]]:
     """Each file that the rows name as a picture, with its bytes and its time of change in nanoseconds."""
     found = {}
-    for record in read_rows(path, [read.images], IMAGE_ROWS_AT_ONCE) if has_images(path, read.images) else ():
+    schema = _open(path).schema_arrow
+    named = read.images in schema.names and "string" in str(schema.field(read.images).type)
+    for record in read_rows(path, [read.images], IMAGE_ROWS_AT_ONCE) if named else ():
         for image in record[read.images] or ():
             for name in image.values() if isinstance(image, dict) else [image]:
                 file = os.path.join(read.image_dir, name.removeprefix("file://")) if isinstance(name, str) else ""

@@ -192,10 +192,6 @@ def _check_columns(recipe: Recipe, key: PathKey) -> None:
         raise recipe.error(what, fix, key.key)
     if mistake := pictures_mistake(key.path, recipe.data.image_key, recipe.data.video_key):
         raise recipe.error(*mistake, key.key, "data.image_key", "data.video_key")
-    videos, there = recipe.data.video_key, opened.schema_arrow.names
-    if recipe.engine == "easyr1" and videos in there and recipe.data.image_key not in there:
-        what = f"{key.path} has a column {videos}, where EasyR1 asks for a video in every row"
-        raise recipe.error(what, "leave the column out", key.key, "data.video_key")
     if opened.metadata.num_rows == 0:
         raise recipe.error(f"{key.path} has no rows", "make the file again, with at least one row", key.key)
 
@@ -297,7 +293,7 @@ def _scan(recipe: Recipe, file: str) -> list[Row]:
         messages, images = chat_of(row.get(prompt_key), template), row.get(image_key) or []
         texts = [str(message.get("content")) for message in messages]
         places = sum(text.count(IMAGE_MARK) for text in texts)
-        marks = pictures.MARKS + pictures.UNSHOWN * bool(images)
+        marks = pictures.MARKS + pictures.UNSHOWN * bool(images and recipe.engine == "verl")
         own = next((mark for mark in marks for text in texts if mark in text), "")
         what, fix = "", "make it again, or leave the row out"
         if row.get(image_key, []) is None and recipe.engine == "easyr1":

@@ -3,6 +3,7 @@
 import ast
 import base64
 import io
+import json
 import math
 import os
 import random
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from recipes import pictures
+from recipes.data.rows import pictures_mistake
 from recipes.evaluation.vllm_engine import Engine
 
 HOME = Path(os.environ.get("EASYR1_HOME", "/nowhere"))
@@ -139,3 +141,25 @@ def test_a_picture_is_resized_as_easyr1_resizes_it(seed):
     expected, shown = by_easyr1({"images": [{"bytes": data}]}, least, most), engine.shown(data)
     assert (shown.size, shown.mode, shown.tobytes()) == (expected.size, expected.mode, expected.tobytes())
     assert engine.size(pictures.open_image(data), 14) == (expected.height, expected.width)
+
+
+def test_what_shows_no_picture_is_no_column_of_them(tmp_path):
+    """Columns that text rows have, and lists of one length, are taken; a path alone in a row is none."""
+    struct = pa.list_(pa.struct([("bytes", pa.binary())]), 1)
+    columns = [pa.array(["", None]), pa.array([None, None], pa.float64()), pa.array([[{"bytes": CLEAR}]] * 2, struct)]
+    for number, column in enumerate([*columns, pa.array(["a.png", ""])]):
+        pq.write_table(pa.table({"images": column, "videos": [3, 4]}), tmp_path / f"{number}.parquet")
+        found = pictures_mistake(tmp_path / f"{number}.parquet", "images", "videos")
+        assert bool(found) == (number == len(columns))
+
+
+def test_a_file_of_datasets_is_opened_again_only_where_it_shows_otherwise(tmp_path):
+    upright = Image.Exif()
+    upright[pictures.ORIENTATION] = 1
+    held = file_of(DRAWING.convert("RGB"), "JPEG", exif=upright)
+    assert pictures.trained({"bytes": held}, "verl", by_datasets=True) is held
+    features = {"images": {"feature": {"_type": "Image"}, "_type": "List"}, "other": {"_type": "Novel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.table({"images": [[]], "other": [1]}).replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    assert pictures.opened_by_datasets(tmp_path / "a.parquet", "images")
+    assert not pictures.opened_by_datasets(tmp_path / "a.parquet", "other")

@@ -128,7 +128,6 @@ def test_the_last_step_is_one_that_the_epochs_have(tmp_path, monkeypatch):
     ("prompt", "images", "solution", "what"),
     [
         ("<image>5 + 3?", [], "#### 8", "image"),
-        ("<video>5 + 3?", [], "#### 8", "video"),
         ("5 + 3?", [{"bytes": b"\x89PNG"}], "#### 8", "image"),
     ],
 )
@@ -139,10 +138,8 @@ def test_images_are_refused(tmp_path, monkeypatch, prompt, images, solution, wha
     assert all(part in error.what for part in ("row 0", what))
 
 
-def test_a_column_of_pictures_that_is_not_there_is_named(tmp_path, monkeypatch):
-    written(tmp_path, monkeypatch, ["#### 8"])
-    chosen = sft.plan("gsm8k", ["data.image_key=photos"], {**TINY, "TRAIN_FILES": str(tmp_path / "train.parquet")})
-    assert "no column photos" in mistake(lambda: sft.write_rows(chosen), "data.image_key").what
+def test_marks_of_videos_are_text_in_a_warm_start(tmp_path, monkeypatch):
+    assert sft.write_rows(written(tmp_path, monkeypatch, ["#### 8"] * 2, "What does <video> do?")) == (2, 0)
 
 
 def test_rows_without_worked_answers_are_counted_and_the_first_is_named(tmp_path, monkeypatch):

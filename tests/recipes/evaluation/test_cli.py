@@ -200,13 +200,6 @@ def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_m
     plan_of(Options(arguments=[str(recipe)], model_path=str(model)), notes.append)
 
 
-def test_marks_of_videos_are_answered(recipe, make_data, make_row, make_model):
-    data = make_data(rows=[make_row(0), make_row(1, prompt=[{"role": "user", "content": "<video>What happens?"}])])
-    notes = []
-    plan_of(Options(arguments=[str(recipe)], model_path=str(make_model()), data=data), notes.append)
-    assert any(note.startswith("note: 1 prompt with <video> or <audio>: no recipe shows videos") for note in notes)
-
-
 @pytest.mark.parametrize("words", [[], ["analyse"]])
 def test_files_changed_since_the_run_are_said(recipe, reward_path, make_data, make_model, artifacts, tmp_path, words):
     tools, template = tmp_path / "tools.py", tmp_path / "template.jinja"

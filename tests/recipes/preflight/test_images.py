@@ -191,16 +191,6 @@ def test_easyr1_needs_a_processor_where_a_column_of_images_is_empty(checked, tmp
     write(tmp_path / "test.parquet", rows)
     assert checked(rows, text_model) == checked(rows, "engine=easyr1") == []
     mistake(lambda: checked(rows, "engine=easyr1", text_model), "a column images, which may be left out")
-    table = pq.read_table(tmp_path / "train.parquet").rename_columns({"images": "videos"})
-    pq.write_table(table, tmp_path / "videos.parquet")
-    keys = [f"data.{part}_files={tmp_path / 'videos.parquet'}" for part in ("train", "val")]
-    for engine, refused in (("verl", False), ("easyr1", True)):
-        words = [*keys, f"engine={engine}", "data.rollout_batch_size=1"]
-        recipe = load("number_game", arguments=words, environ={}, hardware="gpu")
-        if refused:
-            mistake(lambda recipe=recipe: data_files.check_data(recipe), "leave the column out")
-        else:
-            data_files.check_data(recipe)
 
 
 def test_small_images_are_enlarged_to_the_lower_bound(checked, tmp_path):
