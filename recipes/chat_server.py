@@ -15,6 +15,7 @@ class Call(NamedTuple):
     id: str
     name: str
     arguments: str
+    own: dict[str, Any]  # what else the server wrote, such as Gemini's signature, which it asks for again
 
 
 class Completion(NamedTuple):
@@ -57,7 +58,8 @@ class ChatServer:
             if function := getattr(each, "function", None):
                 given = function.arguments
                 arguments = given if isinstance(given, str) else json.dumps(given or {})
-                calls.append(Call(each.id or f"call_{number}", function.name, arguments))
+                own = getattr(each, "model_extra", None) or {}
+                calls.append(Call(each.id or f"call_{number}", function.name, arguments, own))
         return Completion(
             text=text,
             tokens=reply.usage.completion_tokens if reply.usage else None,

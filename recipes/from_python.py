@@ -37,7 +37,9 @@ def function_location(function: Any, folder: Path) -> str:
     cannot be written: a lambda, a closure, a method, or a use of an object.
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
-        raise RecipeError("it is no function with a name of its own", where=reprlib.repr(function), fix=MEND)
+        shown = reprlib.Repr()
+        shown.maxother = 200  # its name, which 30 characters would cut out
+        raise RecipeError("it is no function with a name of its own", where=shown.repr(function), fix=MEND)
     try:
         return _location(function, function.__name__, folder)
     except RecipeError:
@@ -112,7 +114,7 @@ def _outside(name: str, value: Any) -> str:
         return f"{name} = __import__('re').compile({value.pattern!r}, {value.flags})\n"
     try:
         constant = ast.literal_eval(tree := ast.parse(repr(value), mode="eval"))
-        if type(constant) is not type(value) or constant != value:  # [...] is a list that holds itself
+        if constant != value:  # [...] is a list that holds itself
             raise ValueError
     except (ValueError, SyntaxError):
         what = f"it uses {name}, a {type(value).__name__}, which cannot be written as a constant"

@@ -161,7 +161,7 @@ def require_resolved(value: T | None) -> T:
     return value
 
 
-SEED: dict[str, Any] = {"ge": 0, "lt": 1 << 31}
+SEED: dict[str, Any] = {"ge": 0, "lt": (1 << 32) - (1 << 16)}
 """Bounds of a seed: NumPy takes 32 bits, and processes add their number."""
 
 

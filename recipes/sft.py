@@ -208,11 +208,13 @@ def row_remarks(recipe: Recipe) -> list[str]:
     if not rows_are_here(recipe):
         return []
     remarks, recipe = calls_without_tools(recipe), replaced(recipe, {"data.val_files": []}, "a warm start has none")
-    try:
-        check_tools(recipe)
-        return remarks + (check_reward(recipe) if reward_call(recipe) else [])
-    except RecipeError as error:
-        return [*remarks, f"the training after the warm start would stop: {error.what}"]
+    for check in (check_tools, *([check_reward] if reward_call(recipe) else [])):
+        try:
+            said = check(recipe)
+            remarks += said if check is check_reward else []  # what the tools answer is said before the training
+        except RecipeError as error:
+            remarks.append(f"the training after the warm start would stop: {error.what}")
+    return remarks
 
 
 def _of_recipe(recipe: Recipe) -> dict[str, Any]:

@@ -526,7 +526,7 @@ def is_finished(path: Path, recipe: Recipe) -> bool:
         return False
     prompt = schema.field(prompt_column(recipe)).type
     if recipe.engine == "easyr1":
-        return prompt in TEXT
+        return (prompt.value_type if pa.types.is_dictionary(prompt) else prompt) in (*TEXT, pa.string_view())
     message = getattr(prompt, "value_type", None)
     objects = [field.type for field in schema if field.name in OBJECTS]
     if not isinstance(message, pa.StructType) or not all(isinstance(kind, pa.StructType) for kind in objects):

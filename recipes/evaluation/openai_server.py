@@ -221,7 +221,12 @@ class ServerSampler:
                 ended = BY_TURNS
             else:
                 asked = [
-                    {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": _object(each)}}
+                    {
+                        **each.own,
+                        "id": each.id,
+                        "type": "function",
+                        "function": {"name": each.name, "arguments": _object(each)},
+                    }
                     for each in reply.calls
                 ]
                 said.append({"role": "assistant", "content": reply.text, "tool_calls": asked})

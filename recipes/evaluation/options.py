@@ -8,8 +8,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from recipes.config.names import VALIDATED_AT
-from recipes.config.schema import Recipe, leaves
 from recipes.errors import RecipeError
 from recipes.paths import in_artifacts
 
@@ -25,8 +23,7 @@ TWINS = {
 """Option -> the recipe's key of the same quantity."""
 BOUNDED_AS = {
     **TWINS,
-    "temperature": VALIDATED_AT,  # 0 is greedy
-    "gpu_memory_utilization": "worker.rollout.gpu_memory_utilization",
+    "temperature": "worker.rollout.val_override_config.temperature",  # 0 is greedy
 }
 """Option -> the recipe's key whose bounds it has."""
 
@@ -73,7 +70,9 @@ class Options:
     base_api_base: Annotated[str, _option("base_api_base", help="server of the base model; default: --api_base")] = ""
     concurrency: Annotated[int, _option("concurrency", help="requests to a server in flight", min=1)] = 64
     tensor_parallel_size: Annotated[int | None, _option("tensor_parallel_size", help="GPUs a model", min=1)] = None
-    gpu_memory_utilization: Annotated[float, _option("gpu_memory_utilization", help="share of a GPU for vLLM")] = 0.85
+    gpu_memory_utilization: Annotated[
+        float, _option("gpu_memory_utilization", help="share of a GPU for vLLM", min=0.01, max=1)
+    ] = 0.85
     output_dir: Annotated[Path | None, _option("output_dir", help="of the report; default: under artifacts")] = None
     overwrite: Annotated[bool, _option("overwrite", help="replace --output_dir and --filter_out")] = False
     fresh: Annotated[bool, _option("fresh", help="generate again what the cache holds")] = False
@@ -125,10 +124,13 @@ class Options:
 @cache
 def _adapters() -> dict[str, TypeAdapter[Any]]:
     """What holds each option to its type and bounds."""
+    from recipes.config.schema import Recipe, leaves
+
     found = {}
     for name, hint in get_type_hints(Options, include_extras=True).items():
         kind, option = get_args(hint)
-        bounds = leaves(Recipe)[BOUNDED_AS[name]].field.metadata if name in BOUNDED_AS else [Field(ge=option.min)]
+        own = [Field(ge=option.min, le=option.max)]
+        bounds = leaves(Recipe)[BOUNDED_AS[name]].field.metadata if name in BOUNDED_AS else own
         bounded: Any = Annotated[(kind | None, *bounds)]
         found[name] = TypeAdapter(bounded, config=ConfigDict(allow_inf_nan=False))
     return found

@@ -342,7 +342,7 @@ def _subjects(options: Options, recipe: Recipe) -> tuple[EvaluatedModel, ...]:
     trained_name, base_name = options.model_path, options.base_model_path
     if not trained_name and options.run:
         trained_name = str(recipe.trainer.save_checkpoint_path)
-        if not Path(trained_name).exists():
+        if not options.api_base and not Path(trained_name).exists():  # a server's may lie elsewhere
             beside = relative_to_cwd(options.run.absolute().parent.parent / "checkpoints" / Path(trained_name).name)
             fix = f"move them to {beside}, or name one: --model_path FOLDER/global_step_N"
             raise RecipeError(f"the run's checkpoints are not in {trained_name}", where=str(options.run), fix=fix)

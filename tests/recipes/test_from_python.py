@@ -7,6 +7,7 @@ import linecache
 import runpy
 import sys
 import threading
+from collections import UserDict
 from decimal import Decimal
 from pathlib import Path
 
@@ -146,7 +147,10 @@ def using(value, tmp_path):
     return function_location(space["reward"], tmp_path)
 
 
-@pytest.mark.parametrize("value", [None, True, 1, "a", b"a", 1j, (1, None), [[], {}], {"a": [None]}, {3, 1, 2}])
+CONSTANTS = [None, True, 1, "a", b"a", 1j, (1, None), [[], {}], {"a": [None]}, {3, 1, 2}, UserDict(a=1)]
+
+
+@pytest.mark.parametrize("value", CONSTANTS, ids=repr)
 def test_a_constant_is_written_as_it_is(tmp_path, value):
     assert scored(using(value, tmp_path), repr(value)) == 1
 
@@ -166,6 +170,7 @@ def test_a_function_of_no_module_has_no_source(tmp_path):
     exec("def reward(completions, **more):\n    return [1.0]\n", space := {})
     assert "my_rewards.py" in mistake(lambda: function_location(space["reward"], tmp_path), "has no source").fix
     mistake(lambda: function_location(Raises(), tmp_path), "no function")
+    assert "lambda" in mistake(lambda: function_location(lambda: 1, tmp_path), "no function").where
 
 
 def test_rows_are_one_file_by_their_content(tmp_path, monkeypatch):

@@ -405,6 +405,16 @@ def test_a_column_of_prompts_that_is_no_text_is_named_with_its_row(tmp_path, eng
     assert error.where == f"{path}, row 1"
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_prompts_of_easyr1_are_texts_of_any_type(tmp_path, kind):
+    text = pa.array(["1 + 1?"] * 2)
+    column = text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)
+    pq.write_table(pa.table({"problem": column, "answer": ["2", "2"]}), path := tmp_path / "rows.parquet")
+    assert custom.is_finished(path, load("gsm8k", arguments=["engine=easyr1"], environ={}))
+
+
 def test_rows_of_verl_with_columns_of_our_names_keep_them_and_their_truth(tmp_path):
     """The reward's truth is that of `reward_model`, as where the file is not converted."""
     own = {"data_source": "x", "reward_model": {"ground_truth": "7"}, "ground_truth": "a worked answer", "problem": 5}

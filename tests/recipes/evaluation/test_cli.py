@@ -169,6 +169,8 @@ def test_a_run_that_was_moved_with_its_artifacts_is_found_where_it_lies(recipe, 
     (moved / "checkpoints").rename(tmp_path / "lost")
     error = mistake(lambda: plan_of(Options(run=moved / "runs" / "sums"), print), "checkpoints are not in")
     assert str(moved / "checkpoints" / "sums") in error.fix
+    on_a_server = Options(run=moved / "runs" / "sums", api_base="http://scripted/v1", gpu_memory_utilization=1)
+    assert len(plan_of(on_a_server, print).subjects) == 2, "whose files may lie elsewhere"
 
 
 def test_what_differs_from_the_run_that_trained_the_model_is_said(recipe, make_model, artifacts, monkeypatch):

@@ -235,6 +235,7 @@ USAGE = {"usage": {"prompt_tokens": 3, "completion_tokens": 2}}
     ("call", "answered"),
     [
         ({"id": None, "type": "function", "function": {"name": "add", "arguments": {"a": 0, "b": 1}}}, "1"),
+        ({"id": "x", "signed": "by it", "function": {"name": "add", "arguments": '{"a": 0, "b": 1}'}}, "1"),
         ({"id": "x", "function": {"name": "add", "arguments": "{"}}, "Error: the arguments of add are no JSON"),
         ({"id": "x", "function": {"name": "sub", "arguments": "{}"}}, "Error: there is no tool sub; the tools are add"),
     ],
@@ -253,6 +254,7 @@ def test_calls_in_any_form_of_a_servers_are_answered(ask, server, with_tools, ca
     assert response.conversation["turns"][1]["content"].startswith(answered)
     asked, said = next(each["messages"][-2:] for each in server.requests if len(each["messages"]) > 1)
     assert said["tool_call_id"] == asked["tool_calls"][0]["id"]
+    assert asked["tool_calls"][0].get("signed") == call.get("signed"), "what a server adds to a call comes back"
     assert json.loads(asked["tool_calls"][0]["function"]["arguments"]) in ({}, {"a": 0, "b": 1})
 
 
