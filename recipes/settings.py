@@ -391,14 +391,11 @@ def refuse_two_values(settings: Iterable[Setting]) -> None:
             spelled = ": ".join([setting.spelled or path, *inner])
             other = Setting(".".join([path.replace("+", ""), *inner]), value, setting.source, spelled)
             for one in earlier.setdefault(other.path, []):
-                together = (
-                    one.source.layer == other.source.layer if other.source.by_user else one.source == other.source
-                )
+                first, second = one.source, other.source
+                together = first.layer == second.layer if second.by_user else first == second
                 if together and one.value != value:
                     what = f"{one.path} is {one.value!r} as {one.spelled}, but {value!r} as {spelled}"
-                    raise RecipeError(
-                        what, where=f"{one.source.where}; {other.source.where}", fix="give one of the two"
-                    )
+                    raise RecipeError(what, where=f"{first.where}; {second.where}", fix="give one of the two")
             earlier[other.path].append(other)
 
 

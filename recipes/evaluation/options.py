@@ -21,10 +21,7 @@ TWINS = {
     "tensor_parallel_size": "worker.rollout.tensor_parallel_size",
 }
 """Option -> the recipe's key of the same quantity."""
-BOUNDED_AS = {
-    **TWINS,
-    "temperature": "worker.rollout.val_override_config.temperature",  # 0 is greedy
-}
+BOUNDED_AS = {**TWINS, "temperature": "worker.rollout.val_override_config.temperature"}  # 0 is greedy
 """Option -> the recipe's key whose bounds it has."""
 
 
@@ -84,11 +81,8 @@ class Options:
             try:
                 object.__setattr__(self, name, adapter.validate_python(given))
             except ValidationError as error:
-                what, fix = (
-                    f"--{name} is {given}: {error.errors()[0]['msg']}",
-                    "give a value that fits, or leave it out",
-                )
-                raise RecipeError(what, where=f"the option --{name}", fix=fix) from error
+                what, where = f"--{name} is {given}: {error.errors()[0]['msg']}", f"the option --{name}"
+                raise RecipeError(what, where=where, fix="give a value that fits, or leave it out") from error
         for name in ("run", "data"):
             if given := getattr(self, name):
                 object.__setattr__(self, name, Path(in_artifacts(str(given))))
