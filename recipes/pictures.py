@@ -25,7 +25,6 @@ MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
 """Tokens that a chat template writes for a picture; a prompt's text cannot bring its own."""
 UNSHOWN = ("<video>", "<audio>")
 """verl splits a prompt with pictures at these, and asks for a video or a sound; elsewhere they are text."""
-AS_TEXT = f"with {' or '.join(UNSHOWN)}: no recipe shows videos or sounds, and the model reads this as text"
 OWN_MARK = "which a chat template or a trainer reads as its own"
 
 Files = dict[str, list[int]]

@@ -173,12 +173,12 @@ class ServerSampler:
         return response_of(conversation, None)
 
     def _tools_of(self, tools: ToolSettings, server: Server) -> Tools:
-        from verl.experimental.agent_loop.tool_parser import ToolParser
+        from recipes.engines.verl.conversation import is_of_the_file
 
         loaded, fix = Tools(load_tools(tools.file), tools), "serve the model with vLLM, or leave out --api_base"
         if self._chat.owner is None and "/v1" not in server.api_base:
             fix = f"write {server.api_base.rstrip('/')}/v1 if it is vLLM's, or leave out --api_base"
-        if not getattr(ToolParser._registry.get(tools.format), "__module__", "").startswith(("verl.", "recipes.")):
+        if is_of_the_file(tools.format):
             what = f"{tools.format} is the tools' file's own form of calls, which this server does not read"
             raise RecipeError(what, where=f"worker.rollout.tool_format; {server.api_base}", fix=fix)
         if self._engine.chat_template:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class EvaluationPlan:
             return "analyse"
         return "comparison" if len(self.subjects) == 2 else "evaluation"
 
-    @property
+    @cached_property
     def prompts_hash(self) -> str:
         """A hash of the prompts: of the file, of the pictures outside it, and of what is read as the prompt where that
         is not verl's column."""
@@ -288,7 +289,7 @@ def _of_run(folder: Path, words: Sequence[str] = ()) -> Recipe:
             value = moved.get(each.key, recipe.value(each.key))
             texts = [text.replace(each.path, str(here)) for text in (value if isinstance(value, list) else [value])]
             moved[each.key] = texts if isinstance(value, list) else texts[0]
-    return replaced(recipe, moved, f"as {folder / 'config.yaml'} says, and moved since")
+    return replaced(recipe, moved, f"as {folder / 'config.yaml'} says, and moved since") if moved else recipe
 
 
 def _recipes_data(recipe: Recipe, *, train: bool) -> tuple[Path, RowFormat]:

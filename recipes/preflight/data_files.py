@@ -125,7 +125,8 @@ def _remarks_on_prompts(recipe: Recipe) -> list[str]:
         what = f"{counted(unfilled, 'prompt')} with {IMAGE_MARK} and without images"
         remarks.append(f"{what}: the model reads this as text; --image_key names the column of images")
     if filmed:
-        remarks.append(f"{counted(filmed, 'prompt')} {pictures.AS_TEXT}")
+        what = f"{counted(filmed, 'prompt')} with {' or '.join(pictures.UNSHOWN)}"
+        remarks.append(f"{what}: no recipe shows videos or sounds, and the model reads this as text")
     for name, count in hidden.items():
         fix = f"--template FILE can, with {{{{ content }}}} and {{{{ {name} }}}} in the file"
         fix = f"--image_key {name} can" if name.startswith("image") else fix

@@ -44,15 +44,14 @@ def check_tools(recipe: Recipe) -> list[str]:
     Raises RecipeError where a tool cannot be loaded or its example fails, or where the model's template, the parser and
     the loop do not agree on a conversation with a call.
     """
-    rollout = recipe.worker.rollout
-    if rollout.tools is None:
+    settings, rollout = tool_settings(recipe), recipe.worker.rollout
+    if settings is None:
         return []
-    tool_settings(recipe)
     refused = {"worker.rollout.limit_images": rollout.limit_images, "trainer.patches": not recipe.trainer.patches}
     for key in (key for key, is_set in refused.items() if is_set):
         what = f"tools do not go with {key}={recipe.value(key)}"
         raise recipe.error(what, "leave one of the two out", "worker.rollout.tools", key)
-    lines, _SCHEMAS[rollout.tools] = _ask(try_tools, recipe, recipe=recipe)
+    lines, _SCHEMAS[settings.file] = _ask(try_tools, recipe, recipe=recipe)
     return lines
 
 

@@ -65,6 +65,11 @@ def _hermes(text: str, end: str) -> FunctionCall:
     return FunctionCall(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
 
 
+def is_of_the_file(name: str) -> bool:
+    """Return whether a format of calls is not verl's or this package's, but a tools' file's own, or unknown."""
+    return not getattr(ToolParser._registry.get(name), "__module__", "").startswith(("verl.", "recipes."))
+
+
 class Rules:
     """The common part of all conversations of a model, by its tokenizer and the `model_type` of its `config.json`.
 
@@ -112,7 +117,7 @@ class Rules:
         shown = self.tokenizer.decode(self.render(prompt))
         names = [schema["function"]["name"] for schema in self.tools.schemas]
         missing = [name for name in names if name not in shown]
-        if missing and type(self.parser).__module__.startswith(("verl.", "recipes.")):
+        if missing and not is_of_the_file(self.tools.settings.format):
             what = f"the chat template does not show the tools, and the prompt does not name {', '.join(missing)}"
             fix = "name and describe them in the system prompt (--system_prompt FILE), take a model that knows tools, "
             raise RecipeError(what, where=where, fix=f"{fix}or give a template by data.override_chat_template")
